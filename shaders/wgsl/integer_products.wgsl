@@ -3,23 +3,30 @@
 // added. Floats hold differences, their products, and the sum of 256 products exactly.
 //
 // Bindings: FORM matmul: a, b, za, zb → y by its epilogue. FORM conv: x[N,C,IN_D,H,W], w[O,C/G,KD,KH,KW], the zero of x
-// [1], those of w [O], bias[O] of i32 → y[N,O,OUT_D,P,Q] by its epilogue.
+// [1], those of w [O], bias[O] of i32 → y[N,O,OUT_D,P,Q] by its epilogue. SUMS parts: parts[PARTS,…] of i32 instead of
+// y, which another kernel adds up.
 //
-// BY invocation: one computes a result; ⌈RESULTS/WG⌉ workgroups. BY tile: 16×16 invocations compute 64×64 results in
-// steps of 16 terms; BATCH · TILES_M · TILES_N workgroups.
+// BY invocation: one computes a result; ⌈RESULTS/WG⌉ workgroups. BY tile: each invocation computes 4×4 results, and a
+// workgroup SIDE×SIDE, in steps of 16 terms. The terms of the next step are loaded while those of this step are
+// multiplied. PARTS · BATCH · TILES_M · TILES_N workgroups.
 //
 // Defines: WG, BY
 //          FORM    matmul or conv; with conv those of shared/conv2d
-//          RESULT  f32 or i32, the type of y
 //          BATCH, ROWS, COLUMNS, DEPTH  products, and the extents along i, j and k
+//          SUMS    whole or parts; parts takes BY tile, and SUMS_AT, the binding of parts
+//          SIDE    BY tile: 32 or 64, of (SIDE/4)² = WG invocations
+//          LOADS   BY tile: fours of each operand that an invocation loads in a step, 4·SIDE/WG
 //          TILES_M, TILES_N             BY tile: tiles down and across
+//          PARTS, PART                  BY tile: parts of the reduction; terms of each but the last, a multiple of 16
 //          A_BATCH, A_ROW, A_COL        FORM matmul: the offset of product b in a, an expression of `b: u32`; strides
 //                                       along i and k
 //          B_BATCH, B_ROW, B_COL        likewise of b, with strides along k and j
 //          A_ZERO, B_ZERO               likewise: the place of za[b,i], an expression of `i: u32`, the number of the
 //                                       row among those of all products; that of zb[b,j]
 
+#if SUMS == whole
 #include "shared/epilogue"
+#endif
 #if FORM == conv
 #include "shared/conv2d"
 #endif
@@ -108,18 +115,28 @@ fn start_of(b: u32, i: u32) -> i32 {
 }
 #endif
 
-fn store_sum(b: u32, i: u32, j: u32, sum: i32) {
-    if i < ROWS && j < COLUMNS {
-#if RESULT == f32
-        store((b * ROWS + i) * COLUMNS + j, f32(sum));
-#else
-        store((b * ROWS + i) * COLUMNS + j, sum);
-#endif
-    }
+#if SUMS == parts
+@group(0) @binding(${SUMS_AT}) var<storage, read_write> parts: array<i32>;
+
+alias Stored = i32;
+
+struct Epilogue {
+    at: u32,
 }
 
+fn epilogue(at: u32) -> Epilogue {
+    return Epilogue(at);
+}
+
+fn finish(e: Epilogue, sum: i32) {
+    parts[e.at] = sum;
+}
+#endif
+
+const RESULTS: u32 = BATCH * ROWS * COLUMNS;
+
 #if BY == invocation
-const ELEMENTS: u32 = BATCH * ROWS * COLUMNS;
+const ELEMENTS: u32 = RESULTS;
 
 fn compute(index: u32) {
     let b = index / (ROWS * COLUMNS);
@@ -135,17 +152,43 @@ fn compute(index: u32) {
         }
         sum += i32(part);
     }
-    store_sum(b, i, j, sum);
+    store(index, Stored(sum));
 }
 #else
 const WG: u32 = ${WG};
-const SIDE: u32 = 64u;
+const SIDE: u32 = ${SIDE};
+/// Fours along a side.
+const FOURS: u32 = SIDE / 4u;
 const STEP: u32 = 16u;
 /// Of a step's rows, each of one term; one group of four more than the tile, so that terms lie in different banks.
 const PITCH: u32 = SIDE + 4u;
+const PART: u32 = ${PART};
+const TILES_M: u32 = ${TILES_M};
+const TILES_N: u32 = ${TILES_N};
 
 var<workgroup> tile_a: array<vec4<f32>, STEP * PITCH / 4u>;
 var<workgroup> tile_b: array<vec4<f32>, STEP * PITCH / 4u>;
+
+/// Differences of terms k to k + 3 of row i; zeros from `end` on.
+fn four_of_a(b: u32, i: u32, k: u32, end: u32, zero: f32) -> vec4<f32> {
+    let four = vec4(
+#for E in 4
+        a_at(b, i, min(k + ${E}u, DEPTH - 1u), zero),
+#endfor
+    );
+    return select(vec4<f32>(), four, vec4(k) + vec4(0u, 1u, 2u, 3u) < vec4(end));
+}
+
+/// Differences of term k of four columns; zeros from `end` on.
+fn four_of_b(b: u32, k: u32, columns: vec4<u32>, end: u32, zeros: vec4<f32>) -> vec4<f32> {
+    let term = min(k, DEPTH - 1u);
+    let four = vec4(
+#for E in 4
+        b_at(b, term, columns[${E}], zeros[${E}]),
+#endfor
+    );
+    return select(vec4<f32>(), four, k < end);
+}
 
 @compute @workgroup_size(WG)
 fn main(
@@ -154,69 +197,81 @@ fn main(
     @builtin(local_invocation_index) lane: u32,
 ) {
     let index = workgroup_index(workgroup, workgroups);
-    let b = index / (${TILES_M}u * ${TILES_N}u);
-    if b >= BATCH {
+    let part = index / (BATCH * TILES_M * TILES_N);
+    if part >= ${PARTS}u {
         return;
     }
-    let top = index / ${TILES_N}u % ${TILES_M}u * SIDE;
-    let left = index % ${TILES_N}u * SIDE;
-    // Four terms of a row of a, and four columns of a term of b.
-    let row = min(top + lane / 4u, ROWS - 1u);
-    let of_row = zero_of_row(b, row);
-    let four = left + lane % 16u * 4u;
-    let columns = min(vec4(four) + vec4(0u, 1u, 2u, 3u), vec4(COLUMNS - 1u));
-    var of_columns = vec4<f32>();
-    for (var e = 0u; e < 4u; e++) {
-        of_columns[e] = zero_of_column(b, columns[e]);
-    }
-    let down = lane / 16u;
-    let across = lane % 16u;
-    var sum_0 = vec4<i32>();
-    var sum_1 = vec4<i32>();
-    var sum_2 = vec4<i32>();
-    var sum_3 = vec4<i32>();
-    for (var first = 0u; first < DEPTH; first += EXACT) {
-        var part_0 = vec4<f32>();
-        var part_1 = vec4<f32>();
-        var part_2 = vec4<f32>();
-        var part_3 = vec4<f32>();
-        for (var step = first; step < min(first + EXACT, DEPTH); step += STEP) {
+    let b = index / (TILES_M * TILES_N) % BATCH;
+    let top = index / TILES_N % TILES_M * SIDE;
+    let left = index % TILES_N * SIDE;
+    let begin = part * PART;
+    let end = min(begin + PART, DEPTH);
+    // An invocation loads four terms of rows of a, and four columns of terms of b.
+    let term_a = lane % 4u * 4u;
+    let term_b = lane / FOURS;
+    let columns = min(vec4(left + lane % FOURS * 4u) + vec4(0u, 1u, 2u, 3u), vec4(COLUMNS - 1u));
+    let of_columns = vec4(
+#for E in 4
+        zero_of_column(b, columns[${E}]),
+#endfor
+    );
+#for L in LOADS
+    let row_${L} = min(top + lane / 4u + ${L}u * (WG / 4u), ROWS - 1u);
+    let of_row_${L} = zero_of_row(b, row_${L});
+    var next_a_${L} = four_of_a(b, row_${L}, begin + term_a, end, of_row_${L});
+    var next_b_${L} = four_of_b(b, begin + term_b + ${L}u * (WG / FOURS), columns, end, of_columns);
+#endfor
+    let down = lane / FOURS;
+    let across = lane % FOURS;
+#for R in 4
+    var sum_${R} = vec4<i32>();
+#endfor
+    for (var first = begin; first < end; first += EXACT) {
+#for R in 4
+        var exact_${R} = vec4<f32>();
+#endfor
+        for (var step = first; step < min(first + EXACT, end); step += STEP) {
             workgroupBarrier();
-            for (var e = 0u; e < 4u; e++) {
-                let k = lane % 4u * 4u + e;
-                let there = step + k < DEPTH;
-                let value = a_at(b, row, min(step + k, DEPTH - 1u), of_row);
-                let place = k * PITCH + lane / 4u;
-                tile_a[place / 4u][place % 4u] = select(0.0, value, there);
-            }
-            let k = lane / 16u;
-            var values = vec4<f32>();
-            for (var e = 0u; e < 4u; e++) {
-                values[e] = b_at(b, min(step + k, DEPTH - 1u), columns[e], of_columns[e]);
-            }
-            tile_b[(k * PITCH + lane % 16u * 4u) / 4u] = select(vec4<f32>(), values, step + k < DEPTH);
+#for L in LOADS
+            let row_of_tile_${L} = lane / 4u + ${L}u * (WG / 4u);
+#for E in 4
+            tile_a[((term_a + ${E}u) * PITCH + row_of_tile_${L}) / 4u][row_of_tile_${L} % 4u] = next_a_${L}[${E}];
+#endfor
+            tile_b[(term_b + ${L}u * (WG / FOURS)) * PITCH / 4u + across] = next_b_${L};
+#endfor
             workgroupBarrier();
+#for L in LOADS
+            next_a_${L} = four_of_a(b, row_${L}, step + STEP + term_a, end, of_row_${L});
+            next_b_${L} = four_of_b(b, step + STEP + term_b + ${L}u * (WG / FOURS), columns, end, of_columns);
+#endfor
             for (var k = 0u; k < STEP; k++) {
-                let a = tile_a[k * PITCH / 4u + down];
-                let b = tile_b[k * PITCH / 4u + across];
-                part_0 += a.x * b;
-                part_1 += a.y * b;
-                part_2 += a.z * b;
-                part_3 += a.w * b;
+                let of_a = tile_a[k * PITCH / 4u + down];
+                let of_b = tile_b[k * PITCH / 4u + across];
+#for R in 4
+                exact_${R} += of_a[${R}] * of_b;
+#endfor
             }
         }
-        sum_0 += vec4<i32>(part_0);
-        sum_1 += vec4<i32>(part_1);
-        sum_2 += vec4<i32>(part_2);
-        sum_3 += vec4<i32>(part_3);
+#for R in 4
+        sum_${R} += vec4<i32>(exact_${R});
+#endfor
     }
-    let sums = array(sum_0, sum_1, sum_2, sum_3);
-    for (var r = 0u; r < 4u; r++) {
-        let i = top + down * 4u + r;
-        let start = start_of(b, min(i, ROWS - 1u));
-        for (var c = 0u; c < 4u; c++) {
-            store_sum(b, i, left + across * 4u + c, sums[r][c] + start);
+#for R in 4
+    {
+        let i = top + down * 4u + ${R}u;
+        let first = part * RESULTS + (b * ROWS + i) * COLUMNS;
+        let start = select(0, start_of(b, min(i, ROWS - 1u)), part == 0u);
+#for C in 4
+        let column_${C} = left + across * 4u + ${C}u;
+        let there_${C} = i < ROWS && column_${C} < COLUMNS;
+        let epilogue_${C} = epilogue(select(0u, first + column_${C}, there_${C}));
+#endfor
+#for C in 4
+        if there_${C} {
+            finish(epilogue_${C}, Stored(sum_${R}[${C}] + start));
         }
+#endfor
     }
+#endfor
 }
 #endif

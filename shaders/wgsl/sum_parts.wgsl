@@ -8,6 +8,7 @@
 //          PARTS, PART, LEN
 //          AT    the place of element i in a part, an expression of `i: u32`
 //          TAPS  elements that are adjacent in the result, but far apart in a part; 1 where the orders agree
+//          INTEGERS  defined where parts are i32; their sum wraps around
 //          LINES defined where sums are stored in lines: LEN is a multiple of 8, and parts have the result's order
 //          ROWS  defined where sums are stored in lines, whatever the order of parts: LEN is a multiple of 8
 
@@ -29,10 +30,16 @@ const SLICES: u32 = ${SLICES};
 /// Sums of a workgroup.
 const ACROSS: u32 = WG / SLICES;
 
+#if INTEGERS
+alias Part = i32;
+#else
+alias Part = f32;
+#endif
+
 #if LINES
 @group(0) @binding(0) var<storage, read> parts: array<vec4<f32>>;
 #else
-@group(0) @binding(0) var<storage, read> parts: array<f32>;
+@group(0) @binding(0) var<storage, read> parts: array<Part>;
 #endif
 
 #if ROWS
@@ -64,7 +71,7 @@ fn main(
     let first = workgroup_index(workgroup, workgroups) * ACROSS;
     let slot = lane % ACROSS;
     let i = first + slot % (ACROSS / TAPS) * TAPS + slot / (ACROSS / TAPS);
-    var sum = 0.0;
+    var sum = Part();
     if i < LEN {
         let at = ${AT};
         var p = lane / ACROSS * PARTS / SLICES;
@@ -107,7 +114,7 @@ fn main(
     }
 #elif TAPS == 1
     if lane < ACROSS && i < LEN {
-        store(i, sum);
+        store(i, Stored(sum));
     }
 #else
     if lane < ACROSS {

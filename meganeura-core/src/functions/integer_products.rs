@@ -100,6 +100,9 @@ mod cases {
                 (&[2, 3, 4, 5], &[2, 3, 5, 6]),
                 (&[131, 40], &[40, 133]),
                 (&[66, 700], &[700, 290]),
+                // few results of long sums
+                (&[5, 1000], &[1000, 3]),
+                (&[2, 33, 529], &[2, 529, 31]),
             ] {
                 let [of_a, of_b] = [Bytes::Signed, Bytes::Unsigned];
                 for (bytes, is_whole) in [([of_a, of_a], false), ([of_a, of_b], true), ([of_b, of_a], true)] {

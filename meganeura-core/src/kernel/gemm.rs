@@ -7,6 +7,7 @@ mod ordered;
 mod tilings;
 
 pub use bf16::{Lines, multiplies_bf16};
+pub use tilings::{LAUNCH, time_of_sums};
 
 use super::fragments::{Fragments, PITCH_SUMS};
 use super::launch::{Access, Binding, Caps, Define, Kind, LINE, Launch, Variant, Workgroups, define, workgroup_memory};

@@ -264,11 +264,11 @@ impl Kernel for MatmulInteger {
         });
     }
 
-    fn variants(&self, x: &[Argument], y: &[TensorType], caps: &Caps) -> Vec<Variant> {
+    fn variants(&self, x: &[Argument], _: &[TensorType], caps: &Caps) -> Vec<Variant> {
         let (a, b) = (&x[0].layout, &x[1].layout);
         let MatmulShape { batch, m, k, n } = MatmulShape::new(a.shape().dims(), b.shape().dims());
         let mut defines = operands([a, b]);
         defines.extend([("A_ZERO", offset(&x[2].layout, "i")), ("B_ZERO", offset(&x[3].layout, "i"))]);
-        Products { form: "matmul", extents: [batch, m, n, k], defines, operands: 4 }.variants(y, caps)
+        Products { form: "matmul", extents: [batch, m, n, k], defines, operands: 4 }.variants(caps)
     }
 }

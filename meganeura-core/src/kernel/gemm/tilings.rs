@@ -47,6 +47,17 @@ const MATRIX_MEDIUM: Tiling = tiling!("matrix 64×128", Units::Matrix { stages: 
 /// 64×64.
 const MATRIX_SMALL: Tiling = tiling!("matrix 64", Units::Matrix { stages: 2 }, [2, 2], [2, 2], 32);
 
+/// An estimate of the time of a further launch on an H200, in nanoseconds.
+pub const LAUNCH: f64 = 2500.0;
+
+/// An estimate of the time in which a result's parts are stored and read on an H200, in nanoseconds.
+#[must_use]
+#[expect(clippy::cast_precision_loss, reason = "an estimate")]
+pub fn time_of_sums(parts: usize, elements: usize, caps: &Caps) -> f64 {
+    let each = elements.div_ceil(caps.multiprocessors.enough(1));
+    (8 * parts * each) as f64 / 23.0 + 40.0 * parts as f64
+}
+
 impl Choice {
     /// The steps of a part, if the kernel can skip some of them (`SKIPS`).
     #[must_use]
@@ -138,13 +149,12 @@ impl Product {
         let part = tiling.part(self, parts);
         let asked = if parts * part == self.k { 1.0 } else { 1.3 };
         let product = term * asked * (part + 56) as f64;
-        // Each part is stored and read. The factor 1.03 is a price for the memory of parts.
-        let elements = (self.batch * self.m * self.n).div_ceil(caps.multiprocessors.enough(1));
-        let sums = |parts: usize| (8 * parts * elements) as f64 / 23.0 + 40.0 * parts as f64;
+        let sums = |parts: usize| time_of_sums(parts, self.batch * self.m * self.n, caps);
+        // The factor 1.03 is a price for the memory of parts.
         match cut {
             _ if parts == 1 => product,
             Cut::Never | Cut::Taken => 1.03 * (product + sums(parts - 1)),
-            Cut::Added => 1.03 * (product + sums(parts) + 2500.0),
+            Cut::Added => 1.03 * (product + sums(parts) + LAUNCH),
         }
     }
 
