@@ -113,7 +113,7 @@ fn inspect_prints_every_model() {
         ("mobilenet", &[]),
         ("lstm", &["--layers", "2", "--length", "4"]),
     ] {
-        let args = ["--model", model, "--batch", "1", "--steps", "1", "--top", "3", "--inference"];
+        let args = ["--model", model, "--batch", "1", "--steps", "1", "--top", "2", "--inference"];
         let output = run("inspect", &[&args, size].concat());
         assert!(output.status.success(), "{output:?}");
         let said = String::from_utf8_lossy(&output.stdout);

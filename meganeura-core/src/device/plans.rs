@@ -138,7 +138,7 @@ impl Device {
     /// let y = x.matmul(&x).tanh() * 2.0;
     /// y.to_tensor()?;
     /// let plan = device.plan_dots().pop().unwrap();
-    /// assert!(plan.contains("fused\\ntanh, mul\\nout0: f32[64, 64], 16384 B"));
+    /// assert!(plan.contains("stores through tanh, mul\\nout0: f32[64, 64], 16384 B"));
     /// # Ok::<(), meganeura::Error>(())
     /// ```
     #[must_use]
