@@ -13,6 +13,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(gpu_trial("recurrent::launches_of_a_step", launches_of_a_step));
     trials.push(gpu_trial("recurrent::weights_are_read_as_bf16", weights_as_bf16));
     trials.push(Trial::test("recurrent::large_steps_are_recorded_one_by_one", large_steps));
+    trials.push(Trial::test("recurrent::gradients_in_single_precision", single_precision));
 }
 
 /// The number of launches for one more time step: forward, or forward and backward.
@@ -96,21 +97,39 @@ fn trained<G: RecurrentGates>(
     Ok(results)
 }
 
+/// Checks [`trained`] on a device against double precision.
+fn check_trained<G: RecurrentGates + Default>(device: &Device, [n, hidden]: [usize; 2]) -> Outcome {
+    let config = Recurrent::<G>::new(8, hidden).bidirectional(true);
+    let reference = trained(&Device::cpu_with(Precision::Double), &config, [n, hidden])?;
+    let computed = trained(device, &config, [n, hidden])?;
+    for (k, (computed, reference)) in computed.into_iter().zip(reference).enumerate() {
+        let what = format!("{n} rows, {hidden} units, value {k}");
+        compare(&what, &Computed(computed), &Reference(reference), 1e-5)?;
+    }
+    Ok(())
+}
+
+/// Parts of rows and of units, for rows and units that are no multiples of them. All memory holds NaN before it is
+/// written.
+fn single_precision() -> Outcome {
+    let device = Device::cpu().for_testing(0);
+    for extents in [[3, 8], [38, 37], [1, 70], [73, 32]] {
+        check_trained::<RnnGates>(&device, extents)?;
+        check_trained::<LstmGates>(&device, extents)?;
+        check_trained::<GruGates>(&device, extents)?;
+    }
+    Ok(())
+}
+
 /// Weights of one line and of many, for fewer and more rows than a tile has. All memory holds NaN before it is written.
 fn weights_as_bf16(device: &Device) -> Outcome {
     fn check<G: RecurrentGates + Default>(device: &Device) -> Outcome {
-        for [n, hidden] in [[3, 8], [33, 24]] {
-            let config = Recurrent::<G>::new(8, hidden).bidirectional(true);
-            let reference = trained(&Device::cpu_with(Precision::Double), &config, [n, hidden])?;
+        for extents in [[3, 8], [33, 24]] {
             let bf16 = device.for_testing_bf16(0);
-            let computed = trained(&bf16, &config, [n, hidden])?;
+            check_trained::<G>(&bf16, extents)?;
             let plans = bf16.plan_dumps().concat();
             let mut steps = plans.lines().filter(|line| line.contains("[steps: ")).peekable();
             assert!(steps.peek().is_some() && steps.all(|line| line.contains("bf16[")), "{plans}");
-            for (k, (computed, reference)) in computed.into_iter().zip(reference).enumerate() {
-                let what = format!("{n} rows, {hidden} units, value {k}");
-                compare(&what, &Computed(computed), &Reference(reference), 1e-5)?;
-            }
         }
         Ok(())
     }

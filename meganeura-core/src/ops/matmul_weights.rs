@@ -7,10 +7,9 @@ use std::sync::Arc;
 use super::matmul::MatmulShape;
 use crate::Layout;
 use crate::host::HostBuffer;
-use crate::kernel::native::{Accumulate, Apart, Block, Finish, Finished, Real, Run, Scratch, Shared, parallel, tasks};
-
-/// Columns of a strip.
-const STRIP: usize = 2 * Block::COLUMNS;
+use crate::kernel::native::{
+    Accumulate, Apart, Block, Finish, Finished, Real, Run, STRIP, Scratch, Shared, parallel, tasks,
+};
 
 /// Rows of a task: whole tiles, whose sums stay in the L1 cache with a part of a strip.
 const ROWS: usize = 3 * Block::ROWS;

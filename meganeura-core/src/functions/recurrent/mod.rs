@@ -246,8 +246,18 @@ mod cases {
                     Self { formula, reverse, biased, masked: false }
                 };
                 // One of everything; widths of no multiple of four, of four and of eight; more rows and units than a
-                // tile has.
-                for shape in [[1, 1, 1], [3, 2, 3], [2, 33, 20], [4, 5, 8], [2, 3, 60], [2, 17, 64], [2, 2, 129]] {
+                // tile has; steps for which weights are put in order.
+                for shape in [
+                    [1, 1, 1],
+                    [3, 2, 3],
+                    [2, 33, 20],
+                    [4, 5, 8],
+                    [2, 3, 60],
+                    [2, 17, 64],
+                    [2, 2, 129],
+                    [4, 38, 37],
+                    [5, 1, 70],
+                ] {
                     cases.push(case(&op(false), shape));
                 }
                 cases.push(case(&op(true), [3, 3, 5]));

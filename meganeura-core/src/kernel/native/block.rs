@@ -249,7 +249,7 @@ impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
     ) {
         let accumulate = if terms.start > 0 { Accumulate::Yes } else { self.accumulate };
         // Columns that a single tile reads are often in no cache, and vectors of several pages follow each other.
-        let is_read_once = self.extents[0] == M;
+        let is_read_once = self.extents[0] == M && !B::IS_IN_ORDER;
         let mut sums = [[lanes.zeros(); N]; M];
         let stores = T::STORES && terms.end == self.extents[2];
         // SAFETY: `has_elements` checked that all rows, terms and columns of the extents lie inside the slices; this

@@ -22,6 +22,7 @@ mod shared;
 mod transpose;
 mod view;
 mod windows;
+mod windows_grad;
 
 pub use affine::Affine;
 pub(crate) use affine::{Bound, NONE, Number};
@@ -40,7 +41,7 @@ pub(crate) use loops::{
     copy_strided, dot_by, grain, parallel, parallel_scratch, parallel_zip, real, sum, sum_by, sums_by, tasks,
     threads_for,
 };
-pub(crate) use places::{Apart, Lines, Places};
+pub(crate) use places::{Apart, Lines, Places, STRIP, Strips};
 pub(crate) use prefetch::{prefetch, prefetch_line};
 pub use real::Real;
 pub use scratch::Scratch;
@@ -49,4 +50,5 @@ pub use shared::Shared;
 pub(crate) use transpose::{Transposed, transpose};
 pub(crate) use view::{OfType, Slice, of_one_type};
 pub use view::{OutView, View};
-pub(crate) use windows::{Plane, Window};
+pub(crate) use windows::{Plane, WIDEST, Window};
+pub(crate) use windows_grad::{Correlated, Spread};

@@ -1,9 +1,14 @@
 //! Places of the elements of a product's operands: see [`Block`](super::Block).
 
+use super::Block;
+
 /// The place of each term in an operand, and of the columns of each term.
 pub(crate) trait Places: Copy {
     /// `true` if a tile has a sixth fewer rows with these places.
     const FEWER_ROWS: bool;
+
+    /// `true` if columns are read in the order in which they lie, which processors fetch by themselves.
+    const IS_IN_ORDER: bool = false;
 
     /// The place of a column after that of its term; it grows with the column.
     #[inline(always)]
@@ -98,5 +103,37 @@ impl Places for Lines<'_> {
 
     fn furthest(self, terms: usize) -> usize {
         self.terms.furthest(terms)
+    }
+}
+
+/// Columns of a strip: those that a tile multiplies at a time.
+pub(crate) const STRIP: usize = 2 * Block::COLUMNS;
+
+/// Columns in strips of so many terms, one strip after the other: `[strip, term, column]`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Strips {
+    pub(crate) terms: usize,
+}
+
+impl Places for Strips {
+    const FEWER_ROWS: bool = false;
+    const IS_IN_ORDER: bool = true;
+
+    #[inline(always)]
+    fn column(self, column: usize) -> usize {
+        column / STRIP * self.terms * STRIP + column % STRIP
+    }
+
+    #[inline(always)]
+    unsafe fn at(self, term: usize) -> usize {
+        term * STRIP
+    }
+
+    fn after(self, first: usize) -> (usize, Self) {
+        (first * STRIP, self)
+    }
+
+    fn furthest(self, terms: usize) -> usize {
+        (terms - 1) * STRIP
     }
 }

@@ -5,7 +5,7 @@
 use pulp::{MemMask, Simd};
 
 /// Elements of the widest vector.
-const WIDEST: usize = 16;
+pub(crate) const WIDEST: usize = 16;
 
 /// What is computed of a window with `K` rows and columns.
 pub(crate) trait Window<S: Simd, const K: usize> {
@@ -109,7 +109,7 @@ impl Plane<'_> {
 
 /// One vector of neighbouring windows, `STRIDE` columns apart, each of which reaches `TAPS` columns.
 #[derive(Clone, Copy)]
-struct Reach<S: Simd, const TAPS: usize, const STRIDE: usize> {
+pub(super) struct Reach<S: Simd, const TAPS: usize, const STRIDE: usize> {
     simd: S,
     /// The column that the first window begins at, before the line if it begins in the padding.
     column: isize,
@@ -122,7 +122,7 @@ impl<S: Simd, const TAPS: usize, const STRIDE: usize> Reach<S, TAPS, STRIDE> {
     /// The windows from number `first` on, of lines with `width` columns.
     #[inline(always)]
     #[expect(clippy::cast_possible_wrap, reason = "the window's rule bounds the extents")]
-    fn new(simd: S, first: usize, padding: usize, width: usize) -> Self {
+    pub(super) fn new(simd: S, first: usize, padding: usize, width: usize) -> Self {
         const { assert!(STRIDE == 1 || STRIDE == 2, "strides that vectors are read for") };
         let column = (first * STRIDE) as isize - padding as isize;
         let mut inside = [in_line(simd, column, width); TAPS];
@@ -141,7 +141,7 @@ impl<S: Simd, const TAPS: usize, const STRIDE: usize> Reach<S, TAPS, STRIDE> {
     ///
     /// `line` points to as many numbers as the lines have columns.
     #[inline(always)]
-    unsafe fn line(&self, line: *const f32, beside: f32) -> [S::f32s; TAPS] {
+    pub(super) unsafe fn line(&self, line: *const f32, beside: f32) -> [S::f32s; TAPS] {
         let Self { simd, ref inside, ref inside_second, .. } = *self;
         let begin = line.wrapping_offset(self.column);
         let mut reached = [simd.splat_f32s(beside); TAPS];

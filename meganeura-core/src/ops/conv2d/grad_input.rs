@@ -4,7 +4,7 @@ use super::launch;
 use super::native_phases::Phases;
 use super::options::AnyConvOptions;
 use super::pass::Pass;
-use super::{ConvShape, expect_shape, native_products, native_winograd};
+use super::{ConvShape, expect_shape, native_depthwise, native_products, native_windows, native_winograd};
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
 #[cfg(feature = "onnx")]
@@ -88,6 +88,8 @@ impl Kernel for ConvGradInput {
 fn grad_input(g: &ConvShape, dy: &[f32], w: &[f32], dx: &mut [f32], scratch: &Scratch) {
     if native_winograd::pays(g) {
         native_winograd::grad_input(g, dy, w, dx, scratch);
+    } else if native_depthwise::applies(g) && native_windows::applies(g) && native_windows::applies_to_grad_input(g) {
+        native_windows::grad_input(g, dy, w, dx);
     } else if let Some(phases) = Phases::new(g).filter(Phases::pay) {
         phases.grad_input(dy, w, dx, scratch);
     } else {

@@ -4,7 +4,8 @@ use super::launch;
 use super::options::AnyConvOptions;
 use super::pass::Pass;
 use super::{
-    ConvShape, expect_shape, native_depthwise, native_depthwise_weight, native_products, native_weight, native_winograd,
+    ConvShape, expect_shape, native_depthwise, native_depthwise_weight, native_products, native_weight, native_windows,
+    native_winograd,
 };
 use crate::kernel::launch::{Argument, Caps, Variant};
 use crate::kernel::native::{OutView, Real, Scratch, View};
@@ -67,6 +68,8 @@ impl Kernel for ConvGradWeight {
 fn grad_weight(g: &ConvShape, x: &[f32], dy: &[f32], dw: &mut [f32], scratch: &Scratch) {
     if native_winograd::pays(g) {
         native_winograd::grad_weight(g, x, dy, dw, scratch);
+    } else if native_depthwise::applies(g) && native_windows::applies(g) {
+        native_windows::grad_weight(g, x, dy, dw, scratch);
     } else if native_depthwise::applies(g) {
         native_depthwise_weight::grad_weight(g, x, dy, dw, scratch);
     } else if native_weight::pays(g) {

@@ -3,6 +3,8 @@
 mod grad;
 mod launch;
 mod native;
+mod native_products;
+mod native_units;
 #[cfg(feature = "onnx")]
 mod onnx;
 
