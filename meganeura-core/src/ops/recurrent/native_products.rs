@@ -51,8 +51,8 @@ impl<'a, T> Sums<'a, T> {
     }
 }
 
-/// The order of the weight: as it is, or `[strip of units, gate, term, column]`, with zeros for units that are missing in
-/// the last strip.
+/// The order of the weight: as it is, or `[strip of units, gate, term, column]`, with zeros for units that are missing
+/// in the last strip.
 enum Order<'a> {
     AsItIs,
     Kept(Arc<HostBuffer>),
