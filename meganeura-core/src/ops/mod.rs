@@ -180,7 +180,7 @@ pub(crate) trait Kernel: Primitive {
     fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch);
 
     /// `true` if the native kernel hands its results to [`Finish`] while they are in the cache. On the CPU the
-    /// elementwise work on result 0 may then run inside the kernel, which has no other result.
+    /// elementwise work on result 0 may then run inside the kernel.
     fn finishes(&self) -> bool {
         false
     }

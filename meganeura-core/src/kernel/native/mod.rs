@@ -30,7 +30,7 @@ pub(crate) use bytes::{BYTES, ONES, sum_of, words};
 pub(crate) use cascade::{Cascade, by_halves};
 pub use element::Element;
 pub(crate) use element::Integer;
-pub(crate) use exponentials::{COLUMNS, Columns, peak, peak_and_mass};
+pub(crate) use exponentials::{COLUMNS, Columns, make_weights, peak, peak_and_mass, weights};
 pub use finish::{Finish, Run};
 pub(crate) use finish::{Plain, finish_all};
 pub(crate) use finished::Finished;

@@ -9,6 +9,7 @@ use super::initial::{Initial, SMALL};
 use super::operators::{find, is_own, title};
 use super::port::Port;
 use super::quantize::Dequantised;
+use super::spelled::Spelled;
 use super::texts::Texts;
 use super::value::Value;
 use super::{Model, fold, graph, signature};
@@ -33,6 +34,8 @@ struct State<'a> {
     fixed: HashSet<&'a str>,
     /// The bytes that values were, by name.
     dequantised: HashMap<&'a str, Dequantised>,
+    /// Values that are parts of an attention, by name.
+    spelled: HashMap<&'a str, Spelled>,
     /// The values around a graph that is inside a node.
     outer: Option<&'a State<'a>>,
     recording: &'a Recording,
@@ -49,7 +52,8 @@ pub(super) struct Recording {
 
 impl<'a> State<'a> {
     fn new(recording: &'a Recording, outer: Option<&'a State<'a>>) -> Self {
-        Self { values: HashMap::new(), fixed: HashSet::new(), dequantised: HashMap::new(), outer, recording }
+        let (values, fixed) = (HashMap::new(), HashSet::new());
+        Self { values, fixed, dequantised: HashMap::new(), spelled: HashMap::new(), outer, recording }
     }
 
     /// A value of this graph or of one around it.
@@ -157,6 +161,10 @@ impl Model {
         if let ([name], Some(found)) = (&node.output[..], Dequantised::of(node, &inputs)) {
             state.dequantised.insert(name, found);
         }
+        let parts: Vec<_> = node.input.iter().map(|name| state.spelled.get(&name[..]).cloned()).collect();
+        if let ([name, ..], Some(found)) = (&node.output[..], Spelled::of(node, &inputs, &parts, self.opset)) {
+            state.spelled.insert(name, found);
+        }
         let results = match self.computed(node, &inputs, state) {
             Some(results) => results,
             None => self.results(node, inputs, tape, state)?,
@@ -184,6 +192,7 @@ impl Model {
         let recorder = |graph: &proto::Graph, operands| self.body(graph, operands, tape, state);
         let mut call = Call::new(node, inputs, tape, self.opset, state.recording, &recorder)?;
         call.origins = node.input.iter().map(|name| state.dequantised.get(&name[..]).cloned()).collect();
+        call.parts = node.input.iter().map(|name| state.spelled.get(&name[..]).cloned()).collect();
         let folded = if is_own(&node.domain) { fold::fold(&call)? } else { None };
         let results = match folded {
             Some(results) => results,
