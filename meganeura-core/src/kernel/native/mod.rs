@@ -14,6 +14,7 @@ mod gather;
 mod gelu;
 mod gemm;
 mod loops;
+mod moments;
 mod places;
 mod prefetch;
 mod real;
@@ -40,6 +41,7 @@ pub(crate) use loops::{
     copy_strided, dot_by, grain, parallel, parallel_scratch, parallel_zip, real, sum, sum_by, sums_by, tasks,
     threads_for,
 };
+pub(crate) use moments::moments;
 pub(crate) use places::{Apart, Lines, Places};
 pub(crate) use prefetch::{prefetch, prefetch_line};
 pub use real::Real;

@@ -81,7 +81,12 @@ impl<'a, T: Real> Operands<'a, T> {
         let (q, scale) = (self.q.from(b, first), T::from_f64(self.op.scale.0));
         let (row, column) = self.q.strides;
         for (i, to) in to.chunks_exact_mut(self.g.d).enumerate() {
-            to.iter_mut().enumerate().for_each(|(j, to)| *to = q[i * row + j * column] * scale);
+            let q = &q[i * row..];
+            if column == 1 {
+                to.iter_mut().zip(q).for_each(|(to, &q)| *to = q * scale);
+            } else {
+                to.iter_mut().zip(q.iter().step_by(column.max(1))).for_each(|(to, &q)| *to = q * scale);
+            }
         }
     }
 

@@ -223,7 +223,7 @@ fn byte(x: f32, least: f32) -> u32 {
 
 /// Copies every so many numbers, the first of them at least.
 #[inline(always)]
-fn copy_row(from: &[f32], apart: usize, to: &mut [f32]) {
+pub(super) fn copy_row(from: &[f32], apart: usize, to: &mut [f32]) {
     match (apart, to.len()) {
         // In vectors, the last of which may have some of the one before: rows are often too short for a call.
         (1, 16..) => copy_chunks::<16>(from, to),

@@ -218,12 +218,12 @@ impl<T: Real> WithSimd for Groups<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let Self { g, first, x, weight, bias, eps, y, mean, rstd } = self;
         let groups = x.chunks_exact(g.group()).zip(y.chunks_exact_mut(g.group()));
         let statistics = mean.chunks_exact_mut(2).zip(rstd);
         for (at, ((x, y), (to_mean, to_rstd))) in (first..).zip(groups.zip(statistics)) {
-            let (mean, rstd) = statistics_of(x, eps);
+            let (mean, rstd) = statistics_of(simd, x, eps);
             to_mean.copy_from_slice(&[mean.high, mean.low]);
             *to_rstd = rstd;
             let channels = g.channels(at);
@@ -238,13 +238,14 @@ impl<T: Real> WithSimd for Groups<'_, T> {
 
 /// The mean of a group, and the inverse of its deviation.
 #[inline(always)]
-fn statistics_of<T: Real>(x: &[T], eps: T) -> (Mean<T>, T) {
+fn statistics_of<T: Real, S: Simd>(simd: S, x: &[T], eps: T) -> (Mean<T>, T) {
     let count = native::real::<T>(x.len());
     // Differences from the first element give `high`; differences from `high` give `low` and the squares.
     // `group_norm.wgsl` explains why.
     let first = x[0];
-    let high = first + native::sum_by(x, |x| x - first) / count;
-    let [sum, squares] = native::sums_by(x, |x| [x - high, (x - high) * (x - high)]);
+    let [sum, _] = native::moments(simd, x, first);
+    let high = first + sum / count;
+    let [sum, squares] = native::moments(simd, x, high);
     let low = sum / count;
     let squares = squares - sum * low;
     // NaN stays NaN.

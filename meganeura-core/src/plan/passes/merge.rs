@@ -311,6 +311,12 @@ mod tests {
         let product = |x: &[Var]| x[0].matmul(&x[1]).tanh();
         assert_eq!(native(product), ["matmul → tanh"]);
         assert_eq!(steps_within(product, 8, Host::Native { trains: true }), ["matmul", "tanh"]);
+        // Nothing reads the statistics.
+        let normal = |x: &[Var]| {
+            let [weight, bias] = [1, 2].map(|k: usize| x[k].slice(0, 0..1).reshape([4]));
+            x[0].group_norm(2, 1e-5, &weight, &bias) * &x[3] + &x[4]
+        };
+        assert_eq!(native(normal), ["group_norm → mul add"]);
         // A softmax does not hand over its own.
         assert_eq!(native(|x| x[0].softmax(1).tanh()), ["softmax", "tanh"]);
     }
