@@ -190,6 +190,11 @@ pub(crate) trait Kernel: Primitive {
         self.finishes()
     }
 
+    /// `true` if that pays for arithmetic alone: functions are faster in a step of their own.
+    fn finishes_arithmetic(&self) -> bool {
+        false
+    }
+
     /// The native kernel, with elementwise work on result 0.
     fn cpu_finishing<T: Real>(
         &self,
@@ -343,6 +348,10 @@ macro_rules! operations {
 
             pub(crate) fn finishes_in_training(&self) -> bool {
                 match self { $(Self::$name(op) => op.finishes_in_training(),)+ }
+            }
+
+            pub(crate) fn finishes_arithmetic(&self) -> bool {
+                match self { $(Self::$name(op) => op.finishes_arithmetic(),)+ }
             }
 
             pub(crate) fn cpu_finishing<T: Real>(

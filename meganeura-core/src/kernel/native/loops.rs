@@ -118,12 +118,7 @@ pub(crate) fn sums_by<T: Real, const N: usize>(x: &[T], f: impl Fn(T) -> [T; N])
         }
         sums.iter_mut().zip(&of_blocks).for_each(|(sums, of_blocks)| add(sums, of_blocks));
     }
-    let mut totals = [T::ZERO; N];
-    // Not `map`: its closure would not be inlined, and so lose the caller's SIMD.
-    for (total, lanes) in totals.iter_mut().zip(sums) {
-        *total = by_halves(lanes, |a, b| a + b);
-    }
-    totals
+    sums.map(|lanes| by_halves(lanes, |a, b| a + b))
 }
 
 /// Adds the terms of up to [`LANES`] elements to their partial sums.

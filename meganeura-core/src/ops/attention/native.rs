@@ -7,7 +7,7 @@ use rayon::prelude::*;
 use super::{Attention, AttentionShape, native_blocks};
 use crate::Layout;
 use crate::kernel::gemm::strides;
-use crate::kernel::native::{self, Accumulate, Matrix, OutView, Real, Scratch, Threads, View};
+use crate::kernel::native::{self, Accumulate, Block, Matrix, OutView, Real, Scratch, Threads, View};
 
 /// Queries in a block.
 const ROWS: usize = 64;
@@ -152,25 +152,28 @@ impl<T: Real> WithSimd for Weights<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let Self { scores, pitch, keys, lse, wants_lse } = self;
+        // Whole vectors, if rows have room for them: what fills them has no weight.
+        let wide = keys.next_multiple_of(Block::COLUMNS).min(pitch);
+        scores.chunks_exact_mut(pitch).for_each(|scores| scores[keys..wide].fill(T::NEG_INFINITY));
         for (scores, lse) in scores.chunks_mut(AT_ONCE * pitch).zip(lse.chunks_mut(2 * AT_ONCE)) {
             let mut peaks = [T::ZERO; AT_ONCE];
             for (peak, scores) in peaks.iter_mut().zip(scores.chunks_exact(pitch)) {
                 // NaN is not counted as a peak. It makes the mass NaN.
-                let found = native::peak(&scores[..keys]);
+                let found = native::peak(&scores[..wide]);
                 *peak = if found == T::NEG_INFINITY { T::ZERO } else { found };
             }
             for (scores, &peak) in scores.chunks_exact_mut(pitch).zip(&peaks) {
-                native::make_weights::<T, S>(&mut scores[..keys], peak);
+                native::make_weights::<T, S>(&mut scores[..wide], peak);
             }
             let mut masses = [T::ONE; AT_ONCE];
             for (mass, scores) in masses.iter_mut().zip(scores.chunks_exact(pitch)) {
                 // A query that sees no key has no mass; all others have at least 1. Its weights stay 0.
-                let found = native::sum(&scores[..keys]);
+                let found = native::sum(&scores[..wide]);
                 *mass = if found == T::ZERO { T::ONE } else { found };
             }
             for (scores, &mass) in scores.chunks_exact_mut(pitch).zip(&masses) {
                 let share = T::ONE / mass;
-                scores[..keys].iter_mut().for_each(|score| *score = *score * share);
+                scores[..wide].iter_mut().for_each(|score| *score = *score * share);
             }
             if wants_lse {
                 for (lse, (&peak, &mass)) in lse.as_chunks_mut::<2>().0.iter_mut().zip(peaks.iter().zip(&masses)) {

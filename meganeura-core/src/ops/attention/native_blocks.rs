@@ -6,8 +6,8 @@ use pulp::Arch;
 use super::native::{Matrices, Operands, Weights};
 use crate::kernel::native::{Accumulate, Apart, Block, Borrowed, Scratch, Shared, grain, parallel, tasks, transpose};
 
-/// The most queries of a task. Their scores stay in the second-level cache with the keys.
-const ROWS: usize = 64;
+/// The most queries of a task, in whole tiles. Their scores stay in the second-level cache with the keys.
+const ROWS: usize = 6 * Block::ROWS;
 
 /// Columns of a strip.
 const STRIP: usize = 2 * Block::COLUMNS;
@@ -96,11 +96,11 @@ impl<'a> Strips<'a> {
                     continue;
                 }
                 for (k, strip) in strip.chunks_exact_mut(STRIP).enumerate() {
-                    let (strip, x) = (&mut strip[..count], &x[k * term..]);
-                    if column == 1 {
-                        strip.copy_from_slice(&x[..count]);
-                    } else {
-                        strip.iter_mut().enumerate().for_each(|(j, to)| *to = x[j * column]);
+                    let x = &x[k * term..];
+                    match (strip.first_chunk_mut::<STRIP>(), x.first_chunk()) {
+                        // Without a call for each term.
+                        (Some(strip), Some(x)) if column == 1 && count == STRIP => *strip = *x,
+                        _ => strip[..count].iter_mut().enumerate().for_each(|(j, to)| *to = x[j * column]),
                     }
                 }
             }

@@ -138,6 +138,10 @@ impl Kernel for GroupNorm {
         true
     }
 
+    fn finishes_arithmetic(&self) -> bool {
+        true
+    }
+
     /// Gradients need the result itself.
     fn finishes_in_training(&self) -> bool {
         false

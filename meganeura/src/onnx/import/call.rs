@@ -7,7 +7,6 @@ use std::sync::Arc;
 
 use super::element::{Element, Kind};
 use super::quantize::Dequantised;
-use super::spelled::Spelled;
 use super::texts::Texts;
 use super::value::{Array, Data, Value, wrapped};
 use super::walk::Recording;
@@ -59,8 +58,6 @@ pub(super) struct Call<'a> {
     pub(super) inputs: Vec<Option<Value>>,
     /// The bytes that operands were, if they were any.
     pub(super) origins: Vec<Option<Dequantised>>,
-    /// The operands as parts of an attention.
-    pub(super) parts: Vec<Option<Spelled>>,
     pub(super) tape: &'a Tape,
     pub(super) opset: i64,
     pub(super) budget: &'a Budget,
@@ -96,8 +93,8 @@ impl<'a> Call<'a> {
             }
         }
         let Recording { folded: budget, texts, .. } = recording;
-        let (origins, parts, read, open) = (Vec::new(), Vec::new(), Cell::new(0), Cell::new(None));
-        let mut call = Self { node, inputs, origins, parts, tape, opset, budget, texts, recorder, read, open };
+        let (origins, read, open) = (Vec::new(), Cell::new(0), Cell::new(None));
+        let mut call = Self { node, inputs, origins, tape, opset, budget, texts, recorder, read, open };
         if opset < 7 {
             call.align()?;
         }

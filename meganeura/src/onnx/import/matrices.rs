@@ -3,7 +3,6 @@
 use super::call::{Call, Operators};
 use super::element::Kind;
 use super::quantize::product_of_bytes;
-use super::spelled::Spelled;
 use super::value::{Value, sound};
 use crate::error::bail;
 use crate::{Result, Shape, Var};
@@ -62,9 +61,6 @@ fn spelled_out(equation: &str, ranks: &[usize]) -> Result<String> {
 fn matmul(call: &Call<'_>) -> Result<Vec<Value>> {
     if let Some(y) = product_of_bytes(call, false)? {
         return call.floats(y);
-    }
-    if let Some(y) = Spelled::attention(call.parts.first().and_then(Option::as_ref), call.value(1)?, call.tape) {
-        return call.floats(y?);
     }
     if call.value(0)?.kind() == Kind::Float {
         return call.floats(product(&call.float(0)?, &call.float(1)?)?);

@@ -1,5 +1,8 @@
-//! Attention that a file spells out: `softmax(scale·q·kᵀ + mask)·v` as products with a softmax in between. Its second
-//! product is recorded as one operation; nothing then needs the scores and weights, unless other nodes read them.
+//! Functions that a file spells out, each of which is recorded as one operation: attention, `softmax(scale·q·kᵀ +
+//! mask)·v`, as products with a softmax in between, and GELU, `x·(1 + erf(x/√2))/2`. Nothing then needs what comes
+//! before the last node, unless other nodes read it.
+
+use std::f64::consts::SQRT_2;
 
 use super::element::Kind;
 use super::operators::is_own;
@@ -8,7 +11,7 @@ use crate::onnx::proto;
 use crate::ops::{AttentionOptions, Mask};
 use crate::{Result, Tape, Var};
 
-/// A value, as a part of an attention.
+/// A value, as a part of such a function.
 #[derive(Clone)]
 pub(super) enum Spelled {
     /// `factor·x`.
@@ -17,6 +20,12 @@ pub(super) enum Spelled {
     Scores(Scores),
     /// The softmax of scores.
     Weights(Scores),
+    /// `erf(x/√2)`.
+    Erf(Var),
+    /// `factor·(1 + erf(x/√2))`.
+    Distribution { x: Var, factor: f64 },
+    /// `factor·x·(1 + erf(x/√2))`.
+    Gelu { x: Var, factor: f64 },
 }
 
 #[derive(Clone)]
@@ -27,41 +36,105 @@ pub(super) struct Scores {
     mask: Option<Value>,
 }
 
+/// What a node computes.
+pub(super) enum Found {
+    Part(Spelled),
+    /// The whole function.
+    Whole(Result<Var>),
+}
+
 impl Spelled {
-    /// The result of a node with these operands, some of which are parts themselves; `None` for other values.
-    pub(super) fn of(node: &proto::Node, inputs: &[Option<Value>], parts: &[Option<Self>], opset: i64) -> Option<Self> {
-        if !is_own(&node.domain) || node.output.len() != 1 {
-            return None;
-        }
-        match (&node.op_type[..], inputs) {
-            ("MatMul", [Some(a), Some(b)]) => Scores::of([a, b], parts).map(Self::Scores),
-            ("Mul", [Some(x), Some(factor)]) if number(factor).is_some() => scaled(x, parts.first()?, number(factor)?),
-            ("Mul", [Some(factor), Some(x)]) => scaled(x, parts.get(1)?, number(factor)?),
-            ("Div", [Some(x), Some(divisor)]) => scaled(x, parts.first()?, number(divisor)?.recip()),
-            ("Add", [Some(a), Some(b)]) => match parts {
-                [Some(Self::Scores(scores)), None] => scores.masked(b),
-                [None, Some(Self::Scores(scores))] => scores.masked(a),
-                _ => None,
-            },
-            ("Softmax", [Some(Value::Var(x, _))]) => {
-                let axis = node.attribute.iter().find(|attribute| attribute.name == "axis").and_then(|axis| axis.i);
-                let axis = axis.unwrap_or(if opset >= 13 { -1 } else { 1 });
-                let is_last = axis == -1 || usize::try_from(axis) == Ok(x.shape().rank() - 1);
-                match parts {
-                    [Some(Self::Scores(scores))] if is_last => Some(Self::Weights(scores.clone())),
-                    _ => None,
-                }
+    /// This value times a number.
+    fn times(&self, by: f64) -> Option<Found> {
+        Some(match self.clone() {
+            Self::Scaled { x, factor } => Found::Part(Self::Scaled { x, factor: factor * by }),
+            Self::Scores(scores) if scores.mask.is_none() => {
+                Found::Part(Self::Scores(Scores { factor: scores.factor * by, ..scores }))
+            }
+            Self::Distribution { x, factor } => Found::Part(Self::Distribution { x, factor: factor * by }),
+            Self::Gelu { x, factor } => gelu(x, factor * by),
+            Self::Scores(_) | Self::Weights(_) | Self::Erf(_) => return None,
+        })
+    }
+}
+
+/// What a node with these operands computes, if it is a part of a function or completes it. Some of the operands are
+/// parts themselves.
+pub(super) fn found(
+    node: &proto::Node,
+    inputs: &[Option<Value>],
+    parts: &[Option<Spelled>],
+    (opset, tape): (i64, &Tape),
+) -> Option<Found> {
+    let is_plain = node.attribute.is_empty() || node.op_type == "Softmax";
+    if !is_own(&node.domain) || node.output.len() != 1 || !is_plain {
+        return None;
+    }
+    let part = |k: usize| parts.get(k).and_then(Option::as_ref);
+    match (&node.op_type[..], inputs) {
+        ("MatMul", [Some(a), Some(b)]) => match part(0) {
+            Some(Spelled::Weights(scores)) => scores.attention(b, tape).map(Found::Whole),
+            _ => Scores::of([a, b], [part(0), part(1)]).map(|scores| Found::Part(Spelled::Scores(scores))),
+        },
+        ("Mul", [Some(a), Some(b)]) => match (number(a), number(b)) {
+            (_, Some(by)) => scaled(a, part(0), by),
+            (Some(by), _) => scaled(b, part(1), by),
+            _ => product([a, b], [part(0), part(1)]).or_else(|| product([b, a], [part(1), part(0)])),
+        },
+        ("Div", [Some(a), Some(b)]) => scaled(a, part(0), number(b)?.recip()),
+        ("Add", [Some(a), Some(b)]) => match (part(0), part(1)) {
+            (Some(Spelled::Scores(scores)), None) => scores.masked(b),
+            (None, Some(Spelled::Scores(scores))) => scores.masked(a),
+            (Some(Spelled::Erf(x)), None) if number(b) == Some(1.0) => distribution(x),
+            (None, Some(Spelled::Erf(x))) if number(a) == Some(1.0) => distribution(x),
+            _ => None,
+        },
+        ("Erf", [Some(_)]) => match part(0) {
+            Some(Spelled::Scaled { x, factor }) if (factor * SQRT_2 - 1.0).abs() < 1e-6 => {
+                Some(Found::Part(Spelled::Erf(x.clone())))
             }
             _ => None,
+        },
+        ("Softmax", [Some(Value::Var(x, _))]) => {
+            let axis = node.attribute.iter().find(|attribute| attribute.name == "axis").and_then(|axis| axis.i);
+            let axis = axis.unwrap_or(if opset >= 13 { -1 } else { 1 });
+            let is_last = axis == -1 || usize::try_from(axis) == Ok(x.shape().rank() - 1);
+            match part(0) {
+                Some(Spelled::Scores(scores)) if is_last => Some(Found::Part(Spelled::Weights(scores.clone()))),
+                _ => None,
+            }
         }
+        _ => None,
+    }
+}
+
+impl Scores {
+    /// A product of two batches of matrices.
+    fn of([a, b]: [&Value; 2], [of_a, of_b]: [Option<&Spelled>; 2]) -> Option<Self> {
+        let factor = |x: &Value, part: Option<&Spelled>| match (x, part) {
+            (_, Some(Spelled::Scaled { x, factor })) => Some((x.clone(), *factor)),
+            (Value::Var(x, element), _) if element.kind() == Kind::Float => Some((x.clone(), 1.0)),
+            _ => None,
+        };
+        let ((q, a), (k, b)) = (factor(a, of_a)?, factor(b, of_b)?);
+        matches(&q, &k).then(|| Self { q, k, factor: a * b, mask: None })
     }
 
-    /// The product of weights with values, as one operation. `None` if these are no weights, or while training, where
-    /// the gradient would compute the scores once more.
-    pub(super) fn attention(part: Option<&Self>, values: &Value, tape: &Tape) -> Option<Result<Var>> {
-        let (Some(Self::Weights(Scores { q, k, factor, mask })), Value::Var(values, _)) = (part, values) else {
-            return None;
-        };
+    /// With a number that is added to each score.
+    fn masked(&self, mask: &Value) -> Option<Found> {
+        let (q, k, dims) = (self.q.shape(), self.k.shape(), mask.dims());
+        let last = q.rank() - 1;
+        let scores = q.with(last, k[last]);
+        let mut extents = dims.iter().rev().zip(scores.dims().iter().rev());
+        let fits = dims.len() <= scores.rank() && extents.all(|(&mask, &extent)| mask == 1 || mask == extent);
+        let is_mask = self.mask.is_none() && mask.kind() == Kind::Float && fits;
+        is_mask.then(|| Found::Part(Spelled::Scores(Self { mask: Some(mask.clone()), ..self.clone() })))
+    }
+
+    /// The product of the weights with values. `None` while training, where the gradient would compute the scores once
+    /// more.
+    fn attention(&self, values: &Value, tape: &Tape) -> Option<Result<Var>> {
+        let (Self { q, k, factor, mask }, Value::Var(values, _)) = (self, values) else { return None };
         if tape.is_training() || !matches(k, values) {
             return None;
         }
@@ -72,30 +145,6 @@ impl Spelled {
         let mask = mask.as_ref().map(Mask::Bias);
         let options = AttentionOptions { mask, scale: Some(*factor), ..AttentionOptions::default() };
         Some(Ok(q.attention_with(&k.t(), values, options)))
-    }
-}
-
-impl Scores {
-    /// A product of two batches of matrices.
-    fn of([a, b]: [&Value; 2], parts: &[Option<Spelled>]) -> Option<Self> {
-        let factor = |x: &Value, part: Option<&Option<Spelled>>| match (x, part) {
-            (_, Some(Some(Spelled::Scaled { x, factor }))) => Some((x.clone(), *factor)),
-            (Value::Var(x, element), _) if element.kind() == Kind::Float => Some((x.clone(), 1.0)),
-            _ => None,
-        };
-        let ((q, a), (k, b)) = (factor(a, parts.first())?, factor(b, parts.get(1))?);
-        matches(&q, &k).then(|| Self { q, k, factor: a * b, mask: None })
-    }
-
-    /// With a number that is added to each score.
-    fn masked(&self, mask: &Value) -> Option<Spelled> {
-        let (q, k, dims) = (self.q.shape(), self.k.shape(), mask.dims());
-        let last = q.rank() - 1;
-        let scores = q.with(last, k[last]);
-        let fits =
-            dims.iter().rev().zip(scores.dims().iter().rev()).all(|(&mask, &extent)| mask == 1 || mask == extent);
-        let is_mask = self.mask.is_none() && mask.kind() == Kind::Float && dims.len() <= scores.rank() && fits;
-        is_mask.then(|| Spelled::Scores(Self { mask: Some(mask.clone()), ..self.clone() }))
     }
 }
 
@@ -115,15 +164,33 @@ fn number(value: &Value) -> Option<f64> {
     }
 }
 
-fn scaled(x: &Value, part: &Option<Spelled>, by: f64) -> Option<Spelled> {
+/// A value times a number.
+fn scaled(x: &Value, part: Option<&Spelled>, by: f64) -> Option<Found> {
     match (part, x) {
-        (Some(Spelled::Scaled { x, factor }), _) => Some(Spelled::Scaled { x: x.clone(), factor: factor * by }),
-        (Some(Spelled::Scores(scores)), _) if scores.mask.is_none() => {
-            Some(Spelled::Scores(Scores { factor: scores.factor * by, ..scores.clone() }))
-        }
-        (None, Value::Var(x, element)) if element.kind() == Kind::Float => {
-            Some(Spelled::Scaled { x: x.clone(), factor: by })
+        (Some(part), _) => part.times(by),
+        (None, Value::Var(x, element)) if element.kind() == Kind::Float && x.shape().rank() > 0 => {
+            Some(Found::Part(Spelled::Scaled { x: x.clone(), factor: by }))
         }
         _ => None,
     }
+}
+
+fn distribution(x: &Var) -> Option<Found> {
+    Some(Found::Part(Spelled::Distribution { x: x.clone(), factor: 1.0 }))
+}
+
+/// A value, or a number times it, times the distribution of the same value.
+fn product([a, _]: [&Value; 2], [of_a, of_b]: [Option<&Spelled>; 2]) -> Option<Found> {
+    let Some(Spelled::Distribution { x, factor }) = of_b else { return None };
+    let (y, by) = match (of_a, a) {
+        (Some(Spelled::Scaled { x, factor }), _) => (x, *factor),
+        (_, Value::Var(y, _)) => (y, 1.0),
+        _ => return None,
+    };
+    (x.id().ok()? == y.id().ok()?).then(|| gelu(x.clone(), factor * by))
+}
+
+/// `factor·x·(1 + erf(x/√2))`, which is GELU with a factor of a half.
+fn gelu(x: Var, factor: f64) -> Found {
+    if (factor - 0.5).abs() < 1e-6 { Found::Whole(Ok(x.gelu())) } else { Found::Part(Spelled::Gelu { x, factor }) }
 }

@@ -5,14 +5,15 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::call::{Budget, Call};
+use super::element::Element;
 use super::initial::{Initial, SMALL};
 use super::operators::{find, is_own, title};
 use super::port::Port;
 use super::quantize::Dequantised;
-use super::spelled::Spelled;
+use super::spelled::{Found, Spelled};
 use super::texts::Texts;
-use super::value::Value;
-use super::{Model, fold, graph, signature};
+use super::value::{Value, sound};
+use super::{Model, fold, graph, signature, spelled};
 use crate::error::{bail, shortened};
 use crate::onnx::proto;
 use crate::{Device, Error, ErrorKind, Precision, Result, Tape};
@@ -34,7 +35,7 @@ struct State<'a> {
     fixed: HashSet<&'a str>,
     /// The bytes that values were, by name.
     dequantised: HashMap<&'a str, Dequantised>,
-    /// Values that are parts of an attention, by name.
+    /// Values that are parts of functions, by name.
     spelled: HashMap<&'a str, Spelled>,
     /// The values around a graph that is inside a node.
     outer: Option<&'a State<'a>>,
@@ -162,12 +163,18 @@ impl Model {
             state.dequantised.insert(name, found);
         }
         let parts: Vec<_> = node.input.iter().map(|name| state.spelled.get(&name[..]).cloned()).collect();
-        if let ([name, ..], Some(found)) = (&node.output[..], Spelled::of(node, &inputs, &parts, self.opset)) {
-            state.spelled.insert(name, found);
-        }
-        let results = match self.computed(node, &inputs, state) {
-            Some(results) => results,
-            None => self.results(node, inputs, tape, state)?,
+        let whole = match (spelled::found(node, &inputs, &parts, (self.opset, tape)), &node.output[..]) {
+            (Some(Found::Whole(y)), _) => Some(y),
+            (Some(Found::Part(part)), [name]) => {
+                state.spelled.insert(name, part);
+                None
+            }
+            _ => None,
+        };
+        let results = match (self.computed(node, &inputs, state), whole) {
+            (Some(results), _) => results,
+            (None, Some(y)) => vec![Value::Var(sound(y?)?, inputs[0].as_ref().map_or(Element::F32, Value::element))],
+            (None, None) => self.results(node, inputs, tape, state)?,
         };
         for (k, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             let Some(value) = results.get(k) else {
@@ -181,6 +188,7 @@ impl Model {
         }
         Ok(())
     }
+
     /// The results of a node, recorded on a tape, or computed if they can be folded.
     fn results(
         &self,
@@ -192,7 +200,6 @@ impl Model {
         let recorder = |graph: &proto::Graph, operands| self.body(graph, operands, tape, state);
         let mut call = Call::new(node, inputs, tape, self.opset, state.recording, &recorder)?;
         call.origins = node.input.iter().map(|name| state.dequantised.get(&name[..]).cloned()).collect();
-        call.parts = node.input.iter().map(|name| state.spelled.get(&name[..]).cloned()).collect();
         let folded = if is_own(&node.domain) { fold::fold(&call)? } else { None };
         let results = match folded {
             Some(results) => results,

@@ -1,4 +1,4 @@
-//! Attention that a file spells out.
+//! Functions that a file spells out.
 
 use super::{Graph, Value};
 use crate::onnx::import::Model;
@@ -118,5 +118,44 @@ fn other_chains_are_what_they_say() -> Result<()> {
         .node("Softmax", &["s"], &["w"], &[])
         .node("MatMul", &["w", "v"], &["y"], &[]);
     assert!(!results(&heads)?.1);
+    Ok(())
+}
+
+#[test]
+fn gelu_is_one_operation() -> Result<()> {
+    let x: Vec<f64> = (0..40).map(|at| f64::from(at) / 5.0 - 4.0).collect();
+    let graph = || {
+        let constant = |graph: Graph, name: &str, number: f64| graph.constant(name, FLOAT, &[], &[number]);
+        let graph = Graph::new(17).input("x", FLOAT, &[40]).output("y", FLOAT);
+        let graph = constant(constant(constant(graph, "half", 0.5), "one", 1.0), "root", std::f64::consts::SQRT_2);
+        graph.node("Div", &["x", "root"], &["r"], &[]).node("Erf", &["r"], &["e"], &[])
+    };
+    let both = || graph().node("Add", &["e", "one"], &["d"], &[]);
+    let after = both().node("Mul", &["x", "d"], &["p"], &[]).node("Mul", &["p", "half"], &["y"], &[]);
+    let before = both().node("Mul", &["half", "x"], &["h"], &[]).node("Mul", &["h", "d"], &["y"], &[]);
+    let last = both().node("Mul", &["half", "d"], &["h"], &[]).node("Mul", &["h", "x"], &["y"], &[]);
+    // Twice as much, and half as much more.
+    let twice = both().node("Mul", &["x", "d"], &["y"], &[]);
+    let more = graph().node("Add", &["e", "half"], &["d"], &[]).node("Mul", &["x", "d"], &["y"], &[]);
+    let erf = |x: f64| libm::erf(x / std::f64::consts::SQRT_2);
+    let half = |x: f64| 0.5 * x * (1.0 + erf(x));
+    let cases: [(Graph, bool, &dyn Fn(f64) -> f64); 5] = [
+        (after, true, &half),
+        (before, true, &half),
+        (last, true, &half),
+        (twice, false, &|x| 2.0 * half(x)),
+        (more, false, &|x| x * (0.5 + erf(x))),
+    ];
+    for (case, (graph, is_one, expected)) in cases.iter().enumerate() {
+        let device = Device::cpu();
+        let model = Model::from_bytes(&device, &graph.bytes())?;
+        let tape = Tape::new(&device);
+        let y = model.record(&tape, &[tape.input(&Tensor::from_f64(&device, [40], &x)?)])?.swap_remove(0);
+        let found = y.to_tensor()?.to_f64_vec()?;
+        assert_eq!(device.plan_dumps().concat().contains("gelu"), *is_one, "case {case}");
+        for (found, &x) in found.iter().zip(&x) {
+            assert!((found - expected(x)).abs() < 1e-6, "case {case}: {found} at {x}");
+        }
+    }
     Ok(())
 }
