@@ -22,6 +22,7 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
     both("reuses_memory", reuse);
     both("updates_in_place", in_place);
     both("writes_a_constant_out_once", constants);
+    both("multiplies_all_rows_by_a_shared_factor_at_once", shared_factors);
     both("leaves_out_frozen_parameters", frozen);
     both("leaves_out_unread_values", unread);
     both("gives_the_same_bits_again", same_bits);
@@ -217,6 +218,21 @@ fn same_bits(device: &Device) -> Outcome {
     assert_eq!(first, run()?);
     // The losses do change.
     assert!(first.0.iter().collect::<std::collections::HashSet<_>>().len() == first.0.len());
+    Ok(())
+}
+
+/// The product of rows in several axes, and its two gradients, which sum over all of them.
+fn shared_factors(device: &Device) -> Outcome {
+    let tape = Tape::new(device);
+    let [x, w] = [("x", &[6, 2, 40][..]), ("w", &[40, 36])].map(|(name, shape)| tensor(device, name, shape));
+    let (x, w) = (tape.input(&x?), tape.input(&w?));
+    let grads = tape.backward(&x.matmul(&w).square().sum())?;
+    for operand in [&x, &w] {
+        grads.of(operand).expect("depends").to_vec()?;
+    }
+    let plan = device.plan_dumps().pop().expect("a plan was made");
+    assert_eq!(plan.matches("= matmul").count(), 3, "{plan}");
+    assert!(plan.contains("f32[12, 36]") && !plan.contains("f32[6, 40, 36]"), "{plan}");
     Ok(())
 }
 

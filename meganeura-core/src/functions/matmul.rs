@@ -24,6 +24,14 @@ impl Var {
             let error = error.operand(self.ty(), self.path()).operand(other.ty(), other.path());
             return self.fail(error.at(std::panic::Location::caller()));
         };
+        // One product of all rows, if they share the other operand: its gradient is one product, too.
+        let ([m, k], columns) = (inner(a), inner(b));
+        let is_shared = batch.dims() == a_batch && b_batch.iter().all(|&extent| extent == 1);
+        if is_shared && k == columns[0] && !self.is_transposed() {
+            let rows = self.reshape([batch.elements() * m, k]);
+            let y = rows.record(Matmul, &[&rows, &other.reshape(columns)]);
+            return y.reshape(a.with(a.rank() - 1, columns[1]));
+        }
         let with_batch = |var: &Self| {
             let shape = var.shape();
             let dims = [batch.dims(), &shape.dims()[shape.rank() - 2..]].concat();
@@ -31,6 +39,12 @@ impl Var {
         };
         self.record(Matmul, &[&with_batch(self), &with_batch(other)])
     }
+}
+
+/// The last two extents.
+fn inner(shape: Shape) -> [usize; 2] {
+    let rank = shape.rank();
+    [shape[rank - 2], shape[rank - 1]]
 }
 
 impl Vjp for Matmul {
@@ -111,6 +125,9 @@ mod cases {
                 Case::recorded("matmul", &[&[5, 7], &[6, 7]], |x| x[0].matmul(&x[1].t())),
                 Case::recorded("matmul", &[&[7, 5], &[7, 6]], |x| x[0].t().matmul(&x[1])),
                 Case::recorded("matmul", &[&[3, 2, 4], &[4, 5]], |x| x[0].matmul(&x[1])),
+                Case::recorded("matmul", &[&[7, 1, 36], &[36, 40]], |x| x[0].matmul(&x[1])),
+                Case::recorded("matmul", &[&[3, 2, 4], &[1, 5, 4]], |x| x[0].transpose(0, 1).matmul(&x[1].t())),
+                Case::recorded("matmul", &[&[3, 4, 2], &[4, 5]], |x| x[0].t().matmul(&x[1])),
                 Case::recorded("matmul", &[&[2, 1, 3, 4], &[3, 4, 2]], |x| x[0].matmul(&x[1])),
                 Case::recorded("matmul", &[&[4, 4]], |x| x[0].slice(0, 1..3).matmul(&x[0].slice(1, 0..3))),
             ]

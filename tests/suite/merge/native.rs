@@ -19,9 +19,9 @@ fn of(stride: usize, padding: usize, groups: usize) -> Conv2dOptions {
 }
 
 /// Images, weights and options: 1×1 in one panel and in several, with more channels than are computed at once, in
-/// groups; strided; depthwise, with several outputs for a channel; read in place, in one panel and in several; in many
-/// groups; by Winograd's algorithm; many small images.
-fn planes() -> [([usize; 4], [usize; 4], Conv2dOptions); 11] {
+/// groups; strided; depthwise, with several outputs for a channel; read in place, in one panel and in several, with
+/// gaps between rows of outputs and without; in many groups; by Winograd's algorithm; many small images.
+fn planes() -> [([usize; 4], [usize; 4], Conv2dOptions); 13] {
     [
         ([2, 5, 6, 7], [9, 5, 1, 1], of(1, 0, 1)),
         ([1, 40, 25, 27], [115, 40, 1, 1], of(1, 0, 1)),
@@ -30,6 +30,8 @@ fn planes() -> [([usize; 4], [usize; 4], Conv2dOptions); 11] {
         ([2, 6, 19, 17], [6, 1, 3, 3], of(2, 1, 6)),
         ([1, 3, 11, 18], [9, 1, 5, 5], of(1, 2, 3)),
         ([1, 3, 37, 35], [20, 3, 7, 7], of(2, 3, 1)),
+        ([2, 3, 31, 63], [14, 3, 3, 3], of(2, 1, 1)),
+        ([3, 4, 13, 40], [10, 2, 2, 5], of(1, 2, 2)),
         ([2, 4, 9, 8], [10, 4, 3, 2], of(1, 1, 1)),
         ([5, 8, 6, 5], [12, 2, 3, 3], of(1, 1, 4)),
         ([2, 21, 13, 15], [35, 21, 3, 3], of(1, 1, 1)),
@@ -37,28 +39,36 @@ fn planes() -> [([usize; 4], [usize; 4], Conv2dOptions); 11] {
     ]
 }
 
+/// Elementwise work on a result.
+type Work = fn(&Var) -> Result<Var>;
+
 fn input(tape: &Tape, name: &str, shape: &[usize]) -> Result<Var> {
     let data = normal(name, shape.iter().product());
     Ok(tape.input(&Tensor::from_f64(&tape.device(), Shape::new(shape), &data)?))
 }
 
-/// Factors and shifts of channels, a residual, one row for all channels, and an activation, of a convolution's result.
-fn work(y: &Var) -> Result<Var> {
+/// Factors and shifts of channels, a residual and an activation, of a convolution's result.
+fn affine(y: &Var) -> Result<Var> {
     let (tape, dims) = (y.tape(), y.shape());
     let mut of_channels = vec![1; dims.rank()];
     of_channels[1] = dims[1];
-    let of_columns = [dims[dims.rank() - 1]];
     let scaled = y * input(tape, "scale", &of_channels)? + input(tape, "shift", &of_channels)?;
-    Ok((scaled + input(tape, "residual", dims.dims())?).clamp(-1.5, 2.0) * 0.7 - input(tape, "row", &of_columns)?)
+    Ok((scaled + input(tape, "residual", dims.dims())?).clamp(-1.5, 2.0))
+}
+
+/// Likewise, and more: one row for all channels.
+fn more(y: &Var) -> Result<Var> {
+    let columns = y.shape()[y.shape().rank() - 1];
+    Ok(affine(y)? * 0.7 - input(y.tape(), "row", &[columns])?)
 }
 
 fn convolutions() -> Outcome {
     let volumes = |x: &Var, w: &Var| x.conv3d(w, Conv3dOptions { padding: [1; 3], ..Conv3dOptions::default() });
     for device in [Device::cpu(), Device::cpu_with(Precision::Double)] {
-        for case in 0..=planes().len() {
-            hold(&device, &format!("case {case}"), &|tape| {
+        for (case, work) in (0..=planes().len()).flat_map(|case| [(case, affine as Work), (case, more)]) {
+            hold(&device, &format!("case {case}"), work, &|tape| {
                 let Some((x, w, options)) = planes().get(case).copied() else {
-                    return Ok(volumes(&input(tape, "x", &[2, 3, 4, 5, 6])?, &input(tape, "w", &[7, 3, 3, 3, 3])?));
+                    return Ok(volumes(&input(tape, "x", &[2, 3, 4, 5, 18])?, &input(tape, "w", &[7, 3, 3, 3, 3])?));
                 };
                 Ok(input(tape, "x", &x)?.conv2d(&input(tape, "w", &w)?, options))
             })?;
@@ -73,7 +83,7 @@ fn normalisations() -> Outcome {
         [(&[37, 1, 192], 1), (&[700, 1, 3], 1), (&[2, 6, 4, 5], 3), (&[3, 700], 2), (&[1, 2, 100, 90], 1)];
     for device in [Device::cpu(), Device::cpu_with(Precision::Double)] {
         for (shape, groups) in cases {
-            hold(&device, &format!("{shape:?}"), &|tape| {
+            hold(&device, &format!("{shape:?}"), affine, &|tape| {
                 let [weight, bias] = [input(tape, "weight", &shape[1..2])?, input(tape, "bias", &shape[1..2])?];
                 Ok(input(tape, "x", shape)?.group_norm(groups, 1e-5, &weight, &bias))
             })?;
@@ -83,7 +93,7 @@ fn normalisations() -> Outcome {
 }
 
 /// Compares work inside of a kernel with the same work as a step of its own.
-fn hold(device: &Device, what: &str, record: &dyn Fn(&Tape) -> Result<Var>) -> Outcome {
+fn hold(device: &Device, what: &str, work: Work, record: &dyn Fn(&Tape) -> Result<Var>) -> Outcome {
     let tape = Tape::new(device);
     let y = {
         let own = record(&tape)?;

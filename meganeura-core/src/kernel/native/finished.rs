@@ -31,7 +31,22 @@ pub(crate) struct Finished<'a> {
     /// The distance of neighbouring rows in the result.
     apart: usize,
     columns: usize,
+    lines: Option<Gaps>,
 }
+
+/// Columns in lines with gaps between them, which are no part of the result.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Gaps {
+    /// The place of the first column; the first line begins at place 0.
+    pub(crate) first: usize,
+    /// The columns of a line, at least [`Block::COLUMNS`], and the places from one line to the next.
+    pub(crate) len: usize,
+    pub(crate) apart: usize,
+}
+
+/// Neighbouring elements of a vector that are adjacent in the result: their place after that of the row's first
+/// element, counted from where the vector's first would be, and which they are.
+type Piece<S> = (usize, MemMask<<S as Simd>::m32s>);
 
 impl<'a> Finished<'a> {
     /// Rows that are parts of channels, for images with so many channels of so many elements. `None` if the work has
@@ -70,7 +85,18 @@ impl<'a> Finished<'a> {
             Bound::Relu => [0.0, 0.0, f32::INFINITY],
             Bound::Clamp(low, high) => [low.next_down(), low, high],
         };
-        Self { numbers, values, residual: affine.residual, bounds, y, first: 0, begin: 0, apart, columns: 0 }
+        Self {
+            numbers,
+            values,
+            residual: affine.residual,
+            bounds,
+            y,
+            first: 0,
+            begin: 0,
+            apart,
+            columns: 0,
+            lines: None,
+        }
     }
 
     /// The product with so many columns whose first element is number `first` of the result.
@@ -82,27 +108,37 @@ impl<'a> Finished<'a> {
         Self { first, begin, columns, ..self }
     }
 
+    /// The same product in lines with gaps, if there are any; its first element is that of the first line then.
+    pub(crate) fn in_lines(self, lines: Option<Gaps>) -> Self {
+        Self { lines, ..self }
+    }
+
     /// # Panics
     ///
     /// If an element of a product with these extents does not lie in the result, or has no numbers.
     pub(super) fn expect_all(&self, rows: usize, columns: usize) {
-        let end = self.first + (rows - 1) * self.apart + columns;
+        let of_row = self.lines.map_or(columns, |lines| lines.place(columns - 1) + 1);
+        let end = self.first + (rows - 1) * self.apart + of_row;
+        assert!(
+            self.lines.is_none_or(|lines| lines.len >= Block::COLUMNS && lines.apart >= lines.len),
+            "lines are long"
+        );
         assert!(columns == self.columns && end <= self.y.len(), "rows lie in the result");
         assert!(self.residual.is_none_or(|r| end <= r.len()), "there is a residual for each element");
         let last = self.begin + if self.numbers == Numbers::OfRows { rows } else { columns } - 1;
         assert!(self.values.iter().all(|&(data, step)| last * step < data.len()), "there are numbers for all");
     }
 
-    /// The place of an element in the result.
+    /// The place of a row in the result.
     #[inline(always)]
-    fn place(&self, row: usize, column: usize) -> usize {
-        self.first + row * self.apart + column
+    fn place(&self, row: usize) -> usize {
+        self.first + row * self.apart
     }
 
-    /// Fetches the places behind a tile.
+    /// Fetches the places behind a tile's vectors.
     #[inline(always)]
-    fn fetch<S: Simd, const M: usize, const N: usize>(&self, row: usize, column: usize) {
-        let mut place = self.y.as_ptr().wrapping_add(self.place(row, column + N * S::F32_LANES));
+    fn fetch<S: Simd, const M: usize, const N: usize>(&self, row: usize, behind: usize) {
+        let mut place = self.y.as_ptr().wrapping_add(self.place(row) + behind);
         for _ in 0..M {
             prefetch_line(place);
             prefetch_line(place.wrapping_add(S::F32_LANES));
@@ -110,14 +146,19 @@ impl<'a> Finished<'a> {
         }
     }
 
-    /// The elements of a tile's vectors that are of the product.
+    /// The elements of a vector that are of the product.
     #[inline(always)]
-    fn inside<S: Simd, const N: usize>(&self, simd: S, column: usize) -> [MemMask<S::m32s>; 2] {
-        let mut inside = [in_line(simd, 0, self.columns - column); 2];
-        if N == 2 {
-            inside[1] = in_line(simd, 0, self.columns - column - S::F32_LANES);
-        }
-        inside
+    fn pieces<S: Simd>(&self, simd: S, column: usize) -> [Piece<S>; 2] {
+        let rest = self.columns - column;
+        let Some(Gaps { first, len, apart }) = self.lines else {
+            return [(column, in_line(simd, 0, rest)); 2];
+        };
+        let (line, at) = ((first + column) / apart, (first + column) % apart);
+        let of_line = |line: usize, at: isize| {
+            let end = at.saturating_add_unsigned(rest).max(0).cast_unsigned();
+            ((line * len).wrapping_add_signed(at), in_line(simd, at, end.min(len)))
+        };
+        [of_line(line, at.cast_signed()), of_line(line + 1, at.cast_signed() - apart.cast_signed())]
     }
 
     /// A vector with all but its residual, in bounds.
@@ -127,6 +168,14 @@ impl<'a> Finished<'a> {
         let (below, low, high) = (simd.splat_f32s(below), simd.splat_f32s(low), simd.splat_f32s(high));
         let x = simd.select_f32s(simd.greater_than_f32s(x, high), high, x);
         simd.select_f32s(simd.less_than_or_equal_f32s(x, below), low, x)
+    }
+}
+
+impl Gaps {
+    /// The place in the result of a column, or of the next one that has a place there.
+    fn place(&self, column: usize) -> usize {
+        let place = self.first + column;
+        place / self.apart * self.len + (place % self.apart).min(self.len - 1)
     }
 }
 
@@ -167,8 +216,8 @@ impl<R: Places, A: Places, B: Places> WithSimd for InPlace<'_, R, A, B> {
 
 impl<S: Simd> Then<Floats<S>> for Finished<'_> {
     const STORES: bool = true;
-    /// The column, the elements of each vector that are of the product, and their numbers if they are of columns.
-    type Tile = (usize, [MemMask<S::m32s>; 2], [[S::f32s; 3]; 2]);
+    /// The pieces of each vector, and their numbers if they are of columns.
+    type Tile = ([[Piece<S>; 2]; 2], [[S::f32s; 3]; 2]);
 
     #[inline(always)]
     unsafe fn tile<const M: usize, const N: usize>(
@@ -177,8 +226,11 @@ impl<S: Simd> Then<Floats<S>> for Finished<'_> {
         row: usize,
         column: usize,
     ) -> Self::Tile {
-        self.fetch::<S, M, N>(row, column);
-        let inside = self.inside::<S, N>(simd, column);
+        let mut pieces = [self.pieces(simd, column); 2];
+        if N == 2 {
+            pieces[1] = self.pieces(simd, column + S::F32_LANES);
+        }
+        self.fetch::<S, M, N>(row, pieces[N - 1][0].0 + S::F32_LANES);
         let mut numbers = [[simd.splat_f32s(0.0); 3]; 2];
         if self.numbers == Numbers::OfColumns {
             for j in 0..N {
@@ -188,19 +240,19 @@ impl<S: Simd> Then<Floats<S>> for Finished<'_> {
                     } else {
                         let from = data.as_ptr().wrapping_add(self.begin + column + j * S::F32_LANES);
                         // SAFETY: `expect_all` found numbers for each column, and neighbouring ones are adjacent.
-                        unsafe { simd.mask_load_ptr_f32s(inside[j], from) }
+                        unsafe { simd.mask_load_ptr_f32s(pieces[j][0].1, from) }
                     };
                 }
             }
         }
-        (column, inside, numbers)
+        (pieces, numbers)
     }
 
     #[inline(always)]
     unsafe fn store<const N: usize>(
         self,
         Floats(simd): Floats<S>,
-        (column, inside, mut numbers): Self::Tile,
+        (pieces, mut numbers): Self::Tile,
         row: usize,
         sums: &[S::f32s; N],
     ) {
@@ -212,15 +264,18 @@ impl<S: Simd> Then<Floats<S>> for Finished<'_> {
             }
         }
         for (j, &x) in sums.iter().enumerate() {
-            let ([m, f, s], place) = (numbers[j], self.place(row, column + j * S::F32_LANES));
-            let mut x = simd.add_f32s(simd.mul_f32s(simd.sub_f32s(x, m), f), s);
-            // SAFETY: the caller's promise; the elements are of the result, and of nobody else. `expect_all` found a
-            // residual for each.
-            unsafe {
-                if let Some(r) = self.residual {
-                    x = simd.add_f32s(x, simd.mask_load_ptr_f32s(inside[j], r.as_ptr().add(place)));
+            let [m, f, s] = numbers[j];
+            let x = simd.add_f32s(simd.mul_f32s(simd.sub_f32s(x, m), f), s);
+            for (after, elements) in pieces[j].into_iter().take(1 + usize::from(self.lines.is_some())) {
+                let (place, mut x) = (self.place(row).wrapping_add(after), x);
+                // SAFETY: the caller's promise; the elements are of the result, and of nobody else. `expect_all` found
+                // a residual for each.
+                unsafe {
+                    if let Some(r) = self.residual {
+                        x = simd.add_f32s(x, simd.mask_load_ptr_f32s(elements, r.as_ptr().wrapping_add(place)));
+                    }
+                    simd.mask_store_ptr_f32s(elements, self.y.as_ptr().wrapping_add(place), self.bound(simd, x));
                 }
-                simd.mask_store_ptr_f32s(inside[j], self.y.as_ptr().add(place), self.bound(simd, x));
             }
         }
     }

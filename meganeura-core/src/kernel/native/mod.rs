@@ -34,7 +34,7 @@ pub(crate) use element::Integer;
 pub(crate) use exponentials::{COLUMNS, Columns, make_weights, peak, peak_and_mass, weights};
 pub use finish::{Finish, Run};
 pub(crate) use finish::{Plain, finish_all};
-pub(crate) use finished::Finished;
+pub(crate) use finished::{Finished, Gaps};
 pub(crate) use gather::{gather, map, map_three};
 pub(crate) use gemm::{Accumulate, Matrix, Threads, gemm};
 pub(crate) use loops::{

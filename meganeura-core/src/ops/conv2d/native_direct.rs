@@ -7,12 +7,15 @@ use super::ConvShape;
 use super::sorted::{Part, Sorted, Terms, copy_row};
 use super::strips::{FEW, Pixels, Strips};
 use crate::kernel::native::{
-    Accumulate, Apart, Block, Finish, Lines, Places, Real, Run, Scratch, Shared, parallel, tasks,
+    Accumulate, Apart, Block, Finish, Finished, Lines, Places, Real, Run, Scratch, Shared, parallel, tasks,
 };
 use crate::ops::Conv2dOptions;
 
 /// The most pixels of a panel: the sums of a few hundred channels stay in the L2 cache.
 const PIXELS: usize = 112;
+
+/// Terms of a sum from which it matters more how weights are read than how results are stored.
+const DEEP: usize = 160;
 
 /// Images and groups from which each is a task of its own.
 const TASKS: usize = 8;
@@ -20,7 +23,8 @@ const TASKS: usize = 8;
 /// `y` of images `x` with the weights `w`.
 pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish: &dyn Finish<f32>, scratch: &Scratch) {
     let (strips, images) = (Strips::new(g), g.n * g.groups);
-    let weights = if images < TASKS { strips.prepared(w, scratch) } else { None };
+    let is_stored_once = g.patch() < DEEP && g.q >= Block::COLUMNS && finish.affine().is_some();
+    let weights = if images < TASKS && !is_stored_once { strips.prepared(w, scratch) } else { None };
     let Conv2dOptions { stride, padding, dilation, .. } = g.options();
     let is_apart = g.depth.is_flat()
         && padding == [0, 0]
@@ -217,6 +221,10 @@ impl<'a> Direct<'a> {
         let rows_here = rows * share / shares..rows * (share + 1) / shares;
         let kind = rows_here.len() * self.panel;
         let places = &self.places[self.layers[layer]];
+        let finished = match self.part.sums.len() {
+            1 => self.finished([image * rows + rows_here.start, layer], first, columns, y),
+            _ => None,
+        };
         let sums = &mut sums[..places.len() * kind];
         for ((terms, places), sums) in self.part.sums.iter().zip(places).zip(sums.chunks_exact_mut(kind)) {
             let all = g.c / g.groups * terms.taps.len();
@@ -228,10 +236,16 @@ impl<'a> Direct<'a> {
                 places: self.sorted.lines(&places.pixels, first),
                 sums: (sums, self.panel),
             };
-            match &places.weights {
-                None => product.multiply(Apart(1)),
-                Some(weights) => product.multiply(&weights[..]),
+            // SAFETY: these pixels of these channels belong to this task alone.
+            unsafe {
+                match &places.weights {
+                    None => product.multiply(Apart(1), finished),
+                    Some(weights) => product.multiply(&weights[..], finished),
+                }
             }
+        }
+        if finished.is_some() {
+            return;
         }
         let lines = self.sorted.runs(first, columns);
         let mut runs = rows_here.enumerate().flat_map(|(at, row)| {
@@ -240,6 +254,26 @@ impl<'a> Direct<'a> {
         });
         // SAFETY: these pixels of these channels belong to this task alone.
         unsafe { self.part.finish.store(sums, &mut runs, y) };
+    }
+
+    /// The products of channels from number `channel` of all images on and of these columns of a layer, if they can be
+    /// finished in registers.
+    fn finished<'b>(
+        &'b self,
+        [channel, layer]: [usize; 2],
+        first: usize,
+        columns: usize,
+        y: &'b Shared<'b, f32>,
+    ) -> Option<Finished<'b>> {
+        let g = self.g;
+        let affine = self.part.finish.affine()?;
+        let finished = Finished::rows(affine, [g.o, g.outputs()], y)?;
+        let begin = channel * g.outputs() + layer * g.p * g.q;
+        match self.sorted.gaps(first) {
+            None => Some(finished.at(affine, begin + first, columns)),
+            Some(gaps) if gaps.len < Block::COLUMNS => None,
+            gaps => Some(finished.at(affine, begin, columns).in_lines(gaps)),
+        }
     }
 }
 
@@ -256,8 +290,12 @@ struct Product<'a> {
 }
 
 impl Product<'_> {
-    /// Computes the sums of terms whose weights are in these places.
-    fn multiply<A: Places>(self, weights: A) {
+    /// Computes the sums of terms whose weights are in these places, and finishes them, if so.
+    ///
+    /// # Safety
+    ///
+    /// No other thread reads or writes what is finished.
+    unsafe fn multiply<A: Places>(self, weights: A, finished: Option<Finished<'_>>) {
         let (c, c_stride) = self.sums;
         let block = Block {
             extents: self.extents,
@@ -270,6 +308,10 @@ impl Product<'_> {
             c_stride,
             accumulate: Accumulate::No,
         };
-        block.multiply(pulp::Arch::new());
+        match finished {
+            // SAFETY: the caller's promise.
+            Some(finished) => unsafe { block.multiply_finished(pulp::Arch::new(), finished) },
+            None => block.multiply(pulp::Arch::new()),
+        }
     }
 }

@@ -7,7 +7,7 @@ use std::ops::Range;
 use pulp::{Simd, WithSimd};
 
 use super::ConvShape;
-use crate::kernel::native::{Block, Finish, Lines, Run, prefetch_line};
+use crate::kernel::native::{Block, Finish, Gaps, Lines, Run, prefetch_line};
 use crate::ops::window::Window;
 
 /// Elements from a pixel to the place that is fetched meanwhile, and those of a line of the cache.
@@ -155,12 +155,18 @@ impl Sorted {
         }
     }
 
+    /// What lies between the rows of outputs for columns from `first` on, if anything does.
+    pub(super) fn gaps(&self, first: usize) -> Option<Gaps> {
+        let [_, len] = self.outputs;
+        let has_gaps = self.width > len && !self.is_dense();
+        has_gaps.then_some(Gaps { first, len, apart: self.width })
+    }
+
     /// The lines of output pixels of a layer that so many columns have parts of, without what lies between them.
     pub(super) fn runs(&self, first: usize, count: usize) -> Vec<Run> {
-        let ([_, q], width) = (self.outputs, self.width);
-        if width == q || self.is_dense() {
+        let Some(Gaps { len: q, apart: width, .. }) = self.gaps(first) else {
             return vec![Run { first, at: 0, len: count }];
-        }
+        };
         let of_line = |p: usize| {
             let (begin, end) = (first.max(p * width), (first + count).min(p * width + q));
             Run { first: p * q + begin - p * width, at: begin - first, len: end.saturating_sub(begin) }
