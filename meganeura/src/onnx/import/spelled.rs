@@ -38,20 +38,26 @@ pub(super) struct Scores {
 
 /// What a node computes.
 pub(super) enum Found {
-    Part(Spelled),
+    Part(Box<Spelled>),
     /// The whole function.
     Whole(Result<Var>),
+}
+
+impl Found {
+    fn part(part: Spelled) -> Self {
+        Self::Part(Box::new(part))
+    }
 }
 
 impl Spelled {
     /// This value times a number.
     fn times(&self, by: f64) -> Option<Found> {
         Some(match self.clone() {
-            Self::Scaled { x, factor } => Found::Part(Self::Scaled { x, factor: factor * by }),
+            Self::Scaled { x, factor } => Found::part(Self::Scaled { x, factor: factor * by }),
             Self::Scores(scores) if scores.mask.is_none() => {
-                Found::Part(Self::Scores(Scores { factor: scores.factor * by, ..scores }))
+                Found::part(Self::Scores(Scores { factor: scores.factor * by, ..scores }))
             }
-            Self::Distribution { x, factor } => Found::Part(Self::Distribution { x, factor: factor * by }),
+            Self::Distribution { x, factor } => Found::part(Self::Distribution { x, factor: factor * by }),
             Self::Gelu { x, factor } => gelu(x, factor * by),
             Self::Scores(_) | Self::Weights(_) | Self::Erf(_) => return None,
         })
@@ -74,7 +80,7 @@ pub(super) fn found(
     match (&node.op_type[..], inputs) {
         ("MatMul", [Some(a), Some(b)]) => match part(0) {
             Some(Spelled::Weights(scores)) => scores.attention(b, tape).map(Found::Whole),
-            _ => Scores::of([a, b], [part(0), part(1)]).map(|scores| Found::Part(Spelled::Scores(scores))),
+            _ => Scores::of([a, b], [part(0), part(1)]).map(|scores| Found::part(Spelled::Scores(scores))),
         },
         ("Mul", [Some(a), Some(b)]) => match (number(a), number(b)) {
             (_, Some(by)) => scaled(a, part(0), by),
@@ -91,7 +97,7 @@ pub(super) fn found(
         },
         ("Erf", [Some(_)]) => match part(0) {
             Some(Spelled::Scaled { x, factor }) if (factor * SQRT_2 - 1.0).abs() < 1e-6 => {
-                Some(Found::Part(Spelled::Erf(x.clone())))
+                Some(Found::part(Spelled::Erf(x.clone())))
             }
             _ => None,
         },
@@ -100,7 +106,7 @@ pub(super) fn found(
             let axis = axis.unwrap_or(if opset >= 13 { -1 } else { 1 });
             let is_last = axis == -1 || usize::try_from(axis) == Ok(x.shape().rank() - 1);
             match part(0) {
-                Some(Spelled::Scores(scores)) if is_last => Some(Found::Part(Spelled::Weights(scores.clone()))),
+                Some(Spelled::Scores(scores)) if is_last => Some(Found::part(Spelled::Weights(scores.clone()))),
                 _ => None,
             }
         }
@@ -128,7 +134,7 @@ impl Scores {
         let mut extents = dims.iter().rev().zip(scores.dims().iter().rev());
         let fits = dims.len() <= scores.rank() && extents.all(|(&mask, &extent)| mask == 1 || mask == extent);
         let is_mask = self.mask.is_none() && mask.kind() == Kind::Float && fits;
-        is_mask.then(|| Found::Part(Spelled::Scores(Self { mask: Some(mask.clone()), ..self.clone() })))
+        is_mask.then(|| Found::part(Spelled::Scores(Self { mask: Some(mask.clone()), ..self.clone() })))
     }
 
     /// The product of the weights with values. `None` while training, where the gradient would compute the scores once
@@ -169,14 +175,14 @@ fn scaled(x: &Value, part: Option<&Spelled>, by: f64) -> Option<Found> {
     match (part, x) {
         (Some(part), _) => part.times(by),
         (None, Value::Var(x, element)) if element.kind() == Kind::Float && x.shape().rank() > 0 => {
-            Some(Found::Part(Spelled::Scaled { x: x.clone(), factor: by }))
+            Some(Found::part(Spelled::Scaled { x: x.clone(), factor: by }))
         }
         _ => None,
     }
 }
 
 fn distribution(x: &Var) -> Option<Found> {
-    Some(Found::Part(Spelled::Distribution { x: x.clone(), factor: 1.0 }))
+    Some(Found::part(Spelled::Distribution { x: x.clone(), factor: 1.0 }))
 }
 
 /// A value, or a number times it, times the distribution of the same value.
@@ -192,5 +198,5 @@ fn product([a, _]: [&Value; 2], [of_a, of_b]: [Option<&Spelled>; 2]) -> Option<F
 
 /// `factor·x·(1 + erf(x/√2))`, which is GELU with a factor of a half.
 fn gelu(x: Var, factor: f64) -> Found {
-    if (factor - 0.5).abs() < 1e-6 { Found::Whole(Ok(x.gelu())) } else { Found::Part(Spelled::Gelu { x, factor }) }
+    if (factor - 0.5).abs() < 1e-6 { Found::Whole(Ok(x.gelu())) } else { Found::part(Spelled::Gelu { x, factor }) }
 }

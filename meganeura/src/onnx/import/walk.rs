@@ -166,7 +166,7 @@ impl Model {
         let whole = match (spelled::found(node, &inputs, &parts, (self.opset, tape)), &node.output[..]) {
             (Some(Found::Whole(y)), _) => Some(y),
             (Some(Found::Part(part)), [name]) => {
-                state.spelled.insert(name, part);
+                state.spelled.insert(name, *part);
                 None
             }
             _ => None,
