@@ -116,12 +116,10 @@ impl<'a, T: Real> Epilogue<'a, T> {
 
 impl<T: Real> Finish<T> for Epilogue<'_, T> {
     fn finish(&self, first: usize, y: &mut [T]) {
-        let mut blocks = self.blocks();
         if let Some(affine) = self.affine.first() {
             affine.run(first, None, y);
         }
-        self.rest(first, y, &mut blocks);
-        self.idle().extend(blocks);
+        self.after_first(first, y);
     }
 
     fn affine(&self) -> Option<&Affine<'_, T>> {
@@ -129,6 +127,16 @@ impl<T: Real> Finish<T> for Epilogue<'_, T> {
             ([affine], None) => Some(affine),
             _ => None,
         }
+    }
+
+    fn first(&self) -> Option<&Affine<'_, T>> {
+        self.affine.first()
+    }
+
+    fn after_first(&self, first: usize, y: &mut [T]) {
+        let mut blocks = self.blocks();
+        self.rest(first, y, &mut blocks);
+        self.idle().extend(blocks);
     }
 
     unsafe fn store(&self, values: &[T], runs: &mut dyn Iterator<Item = Run>, y: &Shared<'_, T>) {

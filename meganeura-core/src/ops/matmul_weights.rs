@@ -8,7 +8,7 @@ use super::matmul::MatmulShape;
 use crate::Layout;
 use crate::host::HostBuffer;
 use crate::kernel::native::{
-    Accumulate, Apart, Block, Finish, Finished, Real, Run, STRIP, Scratch, Shared, parallel, tasks,
+    Accumulate, Affine, Apart, Block, Finish, Finished, Real, Run, STRIP, Scratch, Shared, parallel, tasks,
 };
 
 /// Rows of a task: whole tiles, whose sums stay in the L1 cache with a part of a strip.
@@ -76,19 +76,22 @@ impl Weights {
         let most = m.div_ceil(parts);
         let rows = |part: usize| part * most..m.min((part + 1) * most);
         let factors = Factors { a, apart: [row, column], weights, terms: k, columns: n };
-        if let Some(affine) = finish.affine()
-            && let Some(finished) = Finished::columns(affine, n, &y)
-        {
+        let first_of = |product: usize, row: usize, strip: usize| (product * m + row) * n + strip * STRIP;
+        let first = finish.first().and_then(|affine| Some((affine, Finished::columns(affine, n, &y)?)));
+        // A product of some rows and a strip, with the first part of the work.
+        let store = |block: Block<'_>, (affine, finished): (&Affine<'_, f32>, Finished<'_>), first| {
+            let finished = finished.at(affine, first, block.extents[1]);
+            // SAFETY: these rows and columns belong to the caller's task alone.
+            unsafe { block.multiply_finished(arch, finished) };
+        };
+        if let (Some(first), Some(_)) = (first, finish.affine()) {
             // Strip by strip: each is read from memory once.
             let memory = || scratch.borrow::<f32>(most * STRIP);
             return tasks(strips * batch * parts, k * most * STRIP, &memory, &|task, memory| {
                 let Some(sums) = memory else { return };
                 let (strip, product, rows) = (task / parts / batch, task / parts % batch, rows(task % parts));
                 let block = factors.block(batches.at(product), &rows, strip, sums, STRIP);
-                let first = (product * m + rows.start) * n + strip * STRIP;
-                let finished = finished.at(affine, first, block.extents[1]);
-                // SAFETY: these rows and columns belong to this task alone.
-                unsafe { block.multiply_finished(arch, finished) };
+                store(block, first, first_of(product, rows.start, strip));
             });
         }
         // Other work takes lines as long as there are, if threads need not share them.
@@ -99,18 +102,26 @@ impl Weights {
             let Some(sums) = memory else { return };
             let (product, rows, begin) = (task / shares / parts, rows(task / shares % parts), task % shares * wide);
             let end = strips.min(begin + wide);
+            let len = n.min(end * STRIP).saturating_sub(begin * STRIP);
+            if let Some(first) = first {
+                for strip in begin..end {
+                    let block = factors.block(batches.at(product), &rows, strip, sums, STRIP);
+                    store(block, first, first_of(product, rows.start, strip));
+                }
+                for row in rows {
+                    let first = first_of(product, row, begin);
+                    // SAFETY: these rows and columns belong to this task alone.
+                    finish.after_first(first, unsafe { y.part(first, len) });
+                }
+                return;
+            }
             for strip in begin..end {
                 let sums = &mut sums[(strip - begin) * STRIP..];
                 factors.block(batches.at(product), &rows, strip, sums, wide * STRIP).multiply(arch);
             }
-            let (first, end) = (begin * STRIP, n.min(end * STRIP));
-            let of_row = |(at, i)| Run {
-                first: (product * m + i) * n + first,
-                at: at * wide * STRIP,
-                len: end.saturating_sub(first),
-            };
-            // SAFETY: these rows and columns belong to this task alone.
-            unsafe { finish.store(sums, &mut rows.clone().enumerate().map(of_row), &y) };
+            let of_row = |(at, row)| Run { first: first_of(product, row, begin), at: at * wide * STRIP, len };
+            // SAFETY: as above.
+            unsafe { finish.store(sums, &mut rows.enumerate().map(of_row), &y) };
         });
     }
 }

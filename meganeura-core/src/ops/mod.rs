@@ -180,7 +180,7 @@ pub(crate) trait Kernel: Primitive {
     fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch);
 
     /// `true` if the native kernel hands its results to [`Finish`] while they are in the cache. On the CPU the
-    /// elementwise work on result 0 may then run inside the kernel, which has no other result.
+    /// elementwise work on result 0 may then run inside the kernel.
     fn finishes(&self) -> bool {
         false
     }
@@ -188,6 +188,11 @@ pub(crate) trait Kernel: Primitive {
     /// Likewise in plans that update leaves.
     fn finishes_in_training(&self) -> bool {
         self.finishes()
+    }
+
+    /// `true` if that pays for arithmetic alone: functions are faster in a step of their own.
+    fn finishes_arithmetic(&self) -> bool {
+        false
     }
 
     /// The native kernel, with elementwise work on result 0.
@@ -343,6 +348,10 @@ macro_rules! operations {
 
             pub(crate) fn finishes_in_training(&self) -> bool {
                 match self { $(Self::$name(op) => op.finishes_in_training(),)+ }
+            }
+
+            pub(crate) fn finishes_arithmetic(&self) -> bool {
+                match self { $(Self::$name(op) => op.finishes_arithmetic(),)+ }
             }
 
             pub(crate) fn cpu_finishing<T: Real>(

@@ -112,6 +112,11 @@ impl Pointwise {
         matches!(self, Self::Gelu | Self::GeluSlope | Self::Erf | Self::Erfinv)
     }
 
+    /// `true` for functions of one or two instructions, which are parts of a single pass over results.
+    pub(crate) fn is_arithmetic(self) -> bool {
+        matches!(self, Self::Add | Self::Sub | Self::Mul | Self::Relu | Self::Clamp)
+    }
+
     /// The type of the result.
     pub(super) fn output(self, x: &[TensorType]) -> Result<TensorType, String> {
         debug_assert_eq!(x.len(), self.arity());

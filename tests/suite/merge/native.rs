@@ -1,4 +1,5 @@
-//! Elementwise work inside of native kernels: the same bits as in a step of its own, for every way to convolve.
+//! Elementwise work inside of native kernels: the same bits as in a step of its own, for every way to convolve and to
+//! normalise.
 
 use libtest_mimic::Trial;
 use meganeura::ops::{Conv2dOptions, Conv3dOptions};
@@ -9,6 +10,7 @@ use crate::nets::normal;
 
 pub(super) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("merge::native::every_convolution_finishes_its_results", convolutions));
+    trials.push(Trial::test("merge::native::every_normalisation_finishes_its_results", normalisations));
     trials.push(Trial::test("merge::native::a_buffer_is_read_before_it_is_written", buffers));
 }
 
@@ -64,33 +66,53 @@ fn convolutions() -> Outcome {
     let volumes = |x: &Var, w: &Var| x.conv3d(w, Conv3dOptions { padding: [1; 3], ..Conv3dOptions::default() });
     for device in [Device::cpu(), Device::cpu_with(Precision::Double)] {
         for (case, work) in (0..=planes().len()).flat_map(|case| [(case, affine as Work), (case, more)]) {
-            let record = |tape: &Tape| -> Result<Var> {
+            hold(&device, &format!("case {case}"), work, &|tape| {
                 let Some((x, w, options)) = planes().get(case).copied() else {
                     return Ok(volumes(&input(tape, "x", &[2, 3, 4, 5, 18])?, &input(tape, "w", &[7, 3, 3, 3, 3])?));
                 };
                 Ok(input(tape, "x", &x)?.conv2d(&input(tape, "w", &w)?, options))
-            };
-            let tape = Tape::new(&device);
-            let y = {
-                let own = record(&tape)?;
-                work(&own)?
-            };
-            let merged = y.to_tensor()?;
-            let plan = device.plan_dumps().pop().expect("a plan was made");
-            assert_eq!(steps(&plan), 1, "{plan}");
-
-            // The convolution's own result is a result of the run, so the work is a step of its own.
-            let tape = Tape::new(&device);
-            let own = record(&tape)?;
-            let y = work(&own)?;
-            let apart = y.to_tensor()?;
-            let plan = device.plan_dumps().pop().expect("a plan was made");
-            assert_eq!(steps(&plan), 2, "{plan}");
-            drop(own);
-            let bits = |y: &Tensor| -> Result<Vec<u64>> { Ok(y.to_f64_vec()?.into_iter().map(f64::to_bits).collect()) };
-            assert_eq!(bits(&merged)?, bits(&apart)?, "case {case} on {device}");
+            })?;
         }
     }
+    Ok(())
+}
+
+/// Groups that are finished one by one, several at a time, and after all of a large image.
+fn normalisations() -> Outcome {
+    let cases: [(&[usize], usize); 5] =
+        [(&[37, 1, 192], 1), (&[700, 1, 3], 1), (&[2, 6, 4, 5], 3), (&[3, 700], 2), (&[1, 2, 100, 90], 1)];
+    for device in [Device::cpu(), Device::cpu_with(Precision::Double)] {
+        for (shape, groups) in cases {
+            hold(&device, &format!("{shape:?}"), affine, &|tape| {
+                let [weight, bias] = [input(tape, "weight", &shape[1..2])?, input(tape, "bias", &shape[1..2])?];
+                Ok(input(tape, "x", shape)?.group_norm(groups, 1e-5, &weight, &bias))
+            })?;
+        }
+    }
+    Ok(())
+}
+
+/// Compares work inside of a kernel with the same work as a step of its own.
+fn hold(device: &Device, what: &str, work: Work, record: &dyn Fn(&Tape) -> Result<Var>) -> Outcome {
+    let tape = Tape::new(device);
+    let y = {
+        let own = record(&tape)?;
+        work(&own)?
+    };
+    let merged = y.to_tensor()?;
+    let plan = device.plan_dumps().pop().expect("a plan was made");
+    assert_eq!(steps(&plan), 1, "{plan}");
+
+    // The kernel's own result is a result of the run, so the work is a step of its own.
+    let tape = Tape::new(device);
+    let own = record(&tape)?;
+    let y = work(&own)?;
+    let apart = y.to_tensor()?;
+    let plan = device.plan_dumps().pop().expect("a plan was made");
+    assert_eq!(steps(&plan), 2, "{plan}");
+    drop(own);
+    let bits = |y: &Tensor| -> Result<Vec<u64>> { Ok(y.to_f64_vec()?.into_iter().map(f64::to_bits).collect()) };
+    assert_eq!(bits(&merged)?, bits(&apart)?, "{what} on {device}");
     Ok(())
 }
 

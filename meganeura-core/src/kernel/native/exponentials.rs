@@ -43,6 +43,51 @@ pub(crate) fn peak<T: Real>(x: &[T]) -> T {
     by_halves(peaks, larger)
 }
 
+/// Numbers of a row whose exponentials are computed at once.
+const GROUP: usize = 16;
+
+#[inline(always)]
+fn weights_of_group<T: Real, S: Simd>(mut x: [T; GROUP], base: T) -> [T; GROUP] {
+    for x in &mut x {
+        *x = (*x - base).decay::<S>();
+    }
+    x
+}
+
+/// The first numbers of a group, which −∞ fills.
+#[inline(always)]
+fn filled<T: Real>(x: &[T]) -> [T; GROUP] {
+    let mut group = [T::NEG_INFINITY; GROUP];
+    group[..x.len()].copy_from_slice(x);
+    group
+}
+
+/// `y = e^(x − base)`, where `base` is the peak of a row. Rows are often short: what is left of them is computed in as
+/// many numbers at once.
+#[inline(always)]
+pub(crate) fn weights<T: Real, S: Simd>(x: &[T], base: T, y: &mut [T]) {
+    let ((groups, last), (to, of_last)) = (x.as_chunks(), y.as_chunks_mut());
+    for (y, x) in to.iter_mut().zip(groups) {
+        *y = weights_of_group::<T, S>(*x, base);
+    }
+    if !last.is_empty() {
+        of_last.copy_from_slice(&weights_of_group::<T, S>(filled(last), base)[..last.len()]);
+    }
+}
+
+/// The same, in place.
+#[inline(always)]
+pub(crate) fn make_weights<T: Real, S: Simd>(x: &mut [T], base: T) {
+    let (groups, last) = x.as_chunks_mut();
+    for x in groups {
+        *x = weights_of_group::<T, S>(*x, base);
+    }
+    if !last.is_empty() {
+        let weights = weights_of_group::<T, S>(filled(last), base);
+        last.copy_from_slice(&weights[..last.len()]);
+    }
+}
+
 /// The peak and the mass of a row.
 #[inline(always)]
 pub(crate) fn peak_and_mass<T: Real, S: Simd>(x: &[T]) -> (T, T) {
@@ -53,11 +98,11 @@ pub(crate) fn peak_and_mass<T: Real, S: Simd>(x: &[T]) -> (T, T) {
         let (groups, rest) = block.as_chunks::<LANES>();
         for group in groups {
             for (mass, &x) in masses.iter_mut().zip(group) {
-                *mass += (x - peak).exp::<S>();
+                *mass += (x - peak).decay::<S>();
             }
         }
         for (mass, &x) in masses.iter_mut().zip(rest) {
-            *mass += (x - peak).exp::<S>();
+            *mass += (x - peak).decay::<S>();
         }
         cascade.push(&masses, add);
     }
@@ -94,7 +139,7 @@ impl<'a, T: Real> Columns<'a, T> {
         let mut terms = 0;
         for row in self.rows() {
             for ((mass, &x), &peak) in run.iter_mut().zip(row).zip(&*peaks) {
-                *mass += (x - peak).exp::<S>();
+                *mass += (x - peak).decay::<S>();
             }
             terms += 1;
             if terms == RUN {

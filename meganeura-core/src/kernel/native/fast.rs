@@ -36,17 +36,36 @@ pub(super) fn exp<S: Simd>(x: f32) -> f32 {
     // Two factors of 2^(n/2) reach from subnormals to the largest float without leaving the exponent's range.
     let clamped = if x > 89.0 { 89.0 } else { x };
     let clamped = if clamped < -104.0 { -104.0 } else { clamped };
-    let rounded = mul_add::<S>(clamped, std::f32::consts::LOG2_E, ROUND);
-    let n = rounded - ROUND;
-    let r = mul_add::<S>(n, 2.121_944_4e-4, mul_add::<S>(n, -0.693_359_375, clamped));
-    let coefficients =
-        [1.987_569_15e-4, 1.398_199_95e-3, 8.333_451_9e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1];
-    let y = mul_add::<S>(polynomial::<S, _>(r, coefficients), r * r, r) + 1.0;
+    let (y, rounded) = reduced::<S>(clamped);
     // Not `n as i32`, which checks its range, and so prevents SIMD. For NaN, `n` is arbitrary; `y` is NaN anyway.
     let n = rounded.to_bits().wrapping_sub(ROUND.to_bits()).cast_signed();
     let half = n >> 1;
     let scale = |k: i32| f32::from_bits(k.wrapping_add(127).cast_unsigned() << 23);
     y * scale(half) * scale(n.wrapping_sub(half))
+}
+
+/// The least argument of [`decay`] that does not give 0. A few numbers below it would be normal, too.
+const LEAST_DECAY: f32 = -87.0;
+
+/// eˣ up to 88, in fewer instructions than [`exp`]: 0 where it is below 1.7e-38, so that 2ⁿ is a normal number.
+#[inline(always)]
+pub(super) fn decay<S: Simd>(x: f32) -> f32 {
+    let clamped = if x < LEAST_DECAY { LEAST_DECAY } else { x };
+    let (y, rounded) = reduced::<S>(clamped);
+    // The rounded exponent's low bits move into the place of an exponent, and its high bits leave the number.
+    let scale = f32::from_bits((rounded.to_bits() << 23).wrapping_add(1f32.to_bits()));
+    if x < LEAST_DECAY { 0.0 } else { y * scale }
+}
+
+/// eˣ without its factor 2ⁿ, and `n` in the low bits of a number.
+#[inline(always)]
+fn reduced<S: Simd>(x: f32) -> (f32, f32) {
+    let rounded = mul_add::<S>(x, std::f32::consts::LOG2_E, ROUND);
+    let n = rounded - ROUND;
+    let r = mul_add::<S>(n, 2.121_944_4e-4, mul_add::<S>(n, -0.693_359_375, x));
+    let coefficients =
+        [1.987_569_15e-4, 1.398_199_95e-3, 8.333_451_9e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5.000_000_1e-1];
+    (mul_add::<S>(polynomial::<S, _>(r, coefficients), r * r, r) + 1.0, rounded)
 }
 
 /// tanh by `1 − 2/(e²ˣ + 1)` for large and an odd polynomial for small arguments.
@@ -143,6 +162,8 @@ pub(super) mod tests {
     #[derive(Clone, Copy)]
     struct Exp;
     #[derive(Clone, Copy)]
+    struct Decay;
+    #[derive(Clone, Copy)]
     struct Tanh;
     #[derive(Clone, Copy)]
     struct Erf;
@@ -151,6 +172,13 @@ pub(super) mod tests {
         #[inline(always)]
         fn of<S: Simd>(x: f32) -> f32 {
             exp::<S>(x)
+        }
+    }
+
+    impl Function for Decay {
+        #[inline(always)]
+        fn of<S: Simd>(x: f32) -> f32 {
+            decay::<S>(x)
         }
     }
 
@@ -171,17 +199,20 @@ pub(super) mod tests {
     #[test]
     fn functions_are_precise() {
         assert!(worst(Exp, -87.0..88.7, 0.0, f64::exp) < 2.0e-7);
+        assert!(worst(Decay, -87.0..88.0, 0.0, f64::exp) < 2.0e-7);
+        assert!(worst(Decay, -200.0..-87.0, 1.0, f64::exp) < 2.0e-38);
         assert!(worst(Tanh, -10.0..10.0, 1e-30, f64::tanh) < 3.0e-7);
         assert!(worst(Erf, -5.0..5.0, 1e-30, libm::erf) < 1.0e-7);
     }
 
     #[test]
     fn special_values_are_kept() {
-        for f in [exp::<Scalar>, tanh::<Scalar>, erf::<Scalar>] {
+        for f in [exp::<Scalar>, decay::<Scalar>, tanh::<Scalar>, erf::<Scalar>] {
             assert!(f(f32::NAN).is_nan());
         }
         assert_eq!(exp::<Scalar>(f32::INFINITY), f32::INFINITY);
         assert_eq!(exp::<Scalar>(f32::NEG_INFINITY), 0.0);
+        assert_eq!([f32::NEG_INFINITY, -87.1, 0.0].map(decay::<Scalar>), [0.0, 0.0, 1.0]);
         assert_eq!(tanh::<Scalar>(f32::NEG_INFINITY), -1.0);
         assert_eq!([f32::NEG_INFINITY, -6.0, 4.0, f32::INFINITY].map(erf::<Scalar>), [-1.0, -1.0, 1.0, 1.0]);
     }

@@ -23,6 +23,16 @@ pub trait Finish<T: Copy>: Sync {
         None
     }
 
+    /// The first part of the work, if it has this form.
+    fn first(&self) -> Option<&Affine<'_, T>> {
+        self.affine()
+    }
+
+    /// Does what follows the first part to neighbouring values, from element `first` of the result on.
+    fn after_first(&self, first: usize, y: &mut [T]) {
+        let _ = (first, y);
+    }
+
     /// Finishes the values of some runs into the result.
     ///
     /// # Safety

@@ -14,6 +14,7 @@ mod gather;
 mod gelu;
 mod gemm;
 mod loops;
+mod moments;
 mod places;
 mod prefetch;
 mod real;
@@ -31,7 +32,7 @@ pub(crate) use bytes::{BYTES, ONES, sum_of, words};
 pub(crate) use cascade::{Cascade, by_halves};
 pub use element::Element;
 pub(crate) use element::Integer;
-pub(crate) use exponentials::{COLUMNS, Columns, peak, peak_and_mass};
+pub(crate) use exponentials::{COLUMNS, Columns, make_weights, peak, peak_and_mass, weights};
 pub use finish::{Finish, Run};
 pub(crate) use finish::{Plain, finish_all};
 pub(crate) use finished::{Finished, Gaps};
@@ -41,6 +42,7 @@ pub(crate) use loops::{
     copy_strided, dot_by, grain, parallel, parallel_scratch, parallel_zip, real, sum, sum_by, sums_by, tasks,
     threads_for,
 };
+pub(crate) use moments::moments;
 pub(crate) use places::{Apart, Lines, Places, STRIP, Strips};
 pub(crate) use prefetch::{prefetch, prefetch_line};
 pub use real::Real;

@@ -67,6 +67,8 @@ functions! {
     fused {
         /// `eˣ`
         exp: fast::exp, f64::exp;
+        /// `eˣ` up to 88, and 0 where it is hardly a normal number: for differences from a peak.
+        decay: fast::decay, f64::exp;
         /// `tanh x`
         tanh: fast::tanh, f64::tanh;
         /// The error function.

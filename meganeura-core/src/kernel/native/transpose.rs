@@ -69,7 +69,11 @@ pub(crate) fn transpose<E: Element>(x: &[E], stride: usize, y: &mut [E], pitch: 
             let [rows, columns] = [ROWS.min(rows - row), COLUMNS.min(columns - column)];
             // Read whole first: the operand's lines may push each other out of the cache.
             for (line, x) in lines.iter_mut().zip(x[column * stride..].chunks(stride)).take(columns) {
-                line[..rows].copy_from_slice(&x[row..][..rows]);
+                match x[row..].first_chunk() {
+                    // Without a call for each line.
+                    Some(x) if rows == ROWS => *line = *x,
+                    _ => line[..rows].copy_from_slice(&x[row..][..rows]),
+                }
             }
             for (k, y) in y[row * pitch..].chunks_mut(pitch).take(rows).enumerate() {
                 y[column..][..columns].iter_mut().zip(&lines).for_each(|(y, line)| *y = line[k]);

@@ -1,9 +1,10 @@
 //! Scaled dot-product attention. A GPU's forward kernel makes one pass over the keys and stores no scores; the CPU
-//! stores those of 64 queries at a time, and most gradients on a GPU those of a block of heads or queries.
+//! stores those of a few dozen queries at a time, and most gradients on a GPU those of a block of heads or queries.
 
 mod grad;
 mod launch;
 mod native;
+mod native_blocks;
 mod units;
 mod weights;
 

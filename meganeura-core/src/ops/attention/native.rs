@@ -1,12 +1,13 @@
-//! Attention on the CPU: computes the scores of one block of queries at a time, by matrix products.
+//! Attention on the CPU: computes the scores of one block of queries at a time, by matrix products. The forward pass in
+//! single precision has products of its own.
 
 use pulp::{Arch, Simd, WithSimd};
 use rayon::prelude::*;
 
-use super::{Attention, AttentionShape};
+use super::{Attention, AttentionShape, native_blocks};
 use crate::Layout;
 use crate::kernel::gemm::strides;
-use crate::kernel::native::{self, Accumulate, Matrix, OutView, Real, Scratch, Threads, View};
+use crate::kernel::native::{self, Accumulate, Block, Matrix, OutView, Real, Scratch, Threads, View};
 
 /// Queries in a block.
 const ROWS: usize = 64;
@@ -15,10 +16,10 @@ const ROWS: usize = 64;
 const FEW_HEADS: usize = 8;
 
 /// An operand, as a batch of matrices.
-struct Matrices<'a, T> {
+pub(super) struct Matrices<'a, T> {
     data: &'a [T],
     batch: Layout,
-    strides: (usize, usize),
+    pub(super) strides: (usize, usize),
 }
 
 impl<'a, T: Real> Matrices<'a, T> {
@@ -27,8 +28,13 @@ impl<'a, T: Real> Matrices<'a, T> {
         Self { data: x.floats(), batch, strides: (row, column) }
     }
 
+    /// The same in single precision, if they are.
+    fn singles(&self) -> Option<Matrices<'a, f32>> {
+        Some(Matrices { data: T::singles(self.data)?, batch: self.batch, strides: self.strides })
+    }
+
     /// The numbers of a matrix from a row on.
-    fn from(&self, b: usize, row: usize) -> &'a [T] {
+    pub(super) fn from(&self, b: usize, row: usize) -> &'a [T] {
         &self.data[self.batch.at(b) + row * self.strides.0..]
     }
 
@@ -44,12 +50,12 @@ impl<'a, T: Real> Matrices<'a, T> {
 }
 
 /// The operands of both passes.
-struct Operands<'a, T> {
+pub(super) struct Operands<'a, T> {
     op: &'a Attention,
-    g: AttentionShape,
+    pub(super) g: AttentionShape,
     q: Matrices<'a, T>,
-    k: Matrices<'a, T>,
-    v: Matrices<'a, T>,
+    pub(super) k: Matrices<'a, T>,
+    pub(super) v: Matrices<'a, T>,
     bias: Option<Matrices<'a, T>>,
 }
 
@@ -60,8 +66,43 @@ impl<'a, T: Real> Operands<'a, T> {
         Self { op, g, q, k, v, bias: bias.map(Matrices::new) }
     }
 
+    /// The same in single precision, if they are.
+    fn singles(&self) -> Option<Operands<'a, f32>> {
+        let [q, k, v] = [self.q.singles()?, self.k.singles()?, self.v.singles()?];
+        let bias = match &self.bias {
+            Some(bias) => Some(bias.singles()?),
+            None => None,
+        };
+        Some(Operands { op: self.op, g: self.g, q, k, v, bias })
+    }
+
+    /// Some queries times the factor of the scores, one after the other.
+    pub(super) fn scaled_queries(&self, b: usize, first: usize, to: &mut [T]) {
+        let (q, scale) = (self.q.from(b, first), T::from_f64(self.op.scale.0));
+        let (row, column) = self.q.strides;
+        for (i, to) in to.chunks_exact_mut(self.g.d).enumerate() {
+            let q = &q[i * row..];
+            if column == 1 {
+                to.iter_mut().zip(q).for_each(|(to, &q)| *to = q * scale);
+            } else {
+                to.iter_mut().zip(q.iter().step_by(column.max(1))).for_each(|(to, &q)| *to = q * scale);
+            }
+        }
+    }
+
+    /// Adds the bias of a query to its scores, all of which belong to keys that some query of its block sees, and hides
+    /// keys that it does not see itself.
+    pub(super) fn add_bias(&self, b: usize, i: usize, scores: &mut [T]) {
+        let (visible, hidden) = scores.split_at_mut(self.visible(i).min(scores.len()));
+        if let Some(bias) = &self.bias {
+            let (bias, stride) = (bias.from(b, i), bias.strides.1);
+            visible.iter_mut().enumerate().for_each(|(j, score)| *score += bias[j * stride]);
+        }
+        hidden.fill(T::NEG_INFINITY);
+    }
+
     /// The number of keys that a query sees.
-    fn visible(&self, i: usize) -> usize {
+    pub(super) fn visible(&self, i: usize) -> usize {
         let AttentionShape { l, s, .. } = self.g;
         if self.op.causal { (i + 1 + s).saturating_sub(l) } else { s }
     }
@@ -79,13 +120,8 @@ impl<'a, T: Real> Operands<'a, T> {
         native::gemm(q, k, scores, Accumulate::No, Threads::One);
         let scale = T::from_f64(self.op.scale.0);
         for (i, scores) in (first..).zip(scores.chunks_exact_mut(keys)) {
-            let visible = self.visible(i);
-            scores[..visible].iter_mut().for_each(|score| *score = *score * scale);
-            if let Some(bias) = &self.bias {
-                let (bias, stride) = (bias.from(b, i), bias.strides.1);
-                scores[..visible].iter_mut().enumerate().for_each(|(j, score)| *score += bias[j * stride]);
-            }
-            scores[visible..].fill(T::NEG_INFINITY);
+            scores.iter_mut().for_each(|score| *score = *score * scale);
+            self.add_bias(b, i, scores);
         }
         keys
     }
@@ -97,30 +133,52 @@ fn blocks(rows: usize) -> impl Iterator<Item = (usize, usize)> {
 }
 
 /// Turns scores of some queries into their weights, and computes their log-sum-exps.
-struct Weights<'a, T> {
-    scores: &'a mut [T],
-    keys: usize,
-    lse: &'a mut [T],
+pub(super) struct Weights<'a, T> {
+    pub(super) scores: &'a mut [T],
+    /// The distance of neighbouring rows of scores.
+    pub(super) pitch: usize,
+    pub(super) keys: usize,
+    pub(super) lse: &'a mut [T],
+    /// `false` if nothing reads the log-sum-exps.
+    pub(super) wants_lse: bool,
 }
+
+/// Queries that are computed at once: one need not wait for the peak and the mass of another.
+const AT_ONCE: usize = 4;
 
 impl<T: Real> WithSimd for Weights<'_, T> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
-        for (scores, lse) in self.scores.chunks_exact_mut(self.keys).zip(self.lse.as_chunks_mut::<2>().0) {
-            // NaN is not counted as a peak. It makes the mass NaN.
-            let peak = native::peak(scores);
-            let base = if peak == T::NEG_INFINITY { T::ZERO } else { peak };
-            for score in &mut *scores {
-                *score = (*score - base).exp::<S>();
+        let Self { scores, pitch, keys, lse, wants_lse } = self;
+        // Whole vectors, if rows have room for them: what fills them has no weight.
+        let wide = keys.next_multiple_of(Block::COLUMNS).min(pitch);
+        scores.chunks_exact_mut(pitch).for_each(|scores| scores[keys..wide].fill(T::NEG_INFINITY));
+        for (scores, lse) in scores.chunks_mut(AT_ONCE * pitch).zip(lse.chunks_mut(2 * AT_ONCE)) {
+            let mut peaks = [T::ZERO; AT_ONCE];
+            for (peak, scores) in peaks.iter_mut().zip(scores.chunks_exact(pitch)) {
+                // NaN is not counted as a peak. It makes the mass NaN.
+                let found = native::peak(&scores[..wide]);
+                *peak = if found == T::NEG_INFINITY { T::ZERO } else { found };
             }
-            let mass = native::sum(scores);
-            // A query that sees no key has no mass; all others have at least 1. Its weights stay 0.
-            let mass = if mass == T::ZERO { T::ONE } else { mass };
-            *lse = [base, mass.ln()];
-            for score in scores {
-                *score = *score / mass;
+            for (scores, &peak) in scores.chunks_exact_mut(pitch).zip(&peaks) {
+                native::make_weights::<T, S>(&mut scores[..wide], peak);
+            }
+            let mut masses = [T::ONE; AT_ONCE];
+            for (mass, scores) in masses.iter_mut().zip(scores.chunks_exact(pitch)) {
+                // A query that sees no key has no mass; all others have at least 1. Its weights stay 0.
+                let found = native::sum(&scores[..wide]);
+                *mass = if found == T::ZERO { T::ONE } else { found };
+            }
+            for (scores, &mass) in scores.chunks_exact_mut(pitch).zip(&masses) {
+                let share = T::ONE / mass;
+                scores[..wide].iter_mut().for_each(|score| *score = *score * share);
+            }
+            if wants_lse {
+                for (lse, (&peak, &mass)) in lse.as_chunks_mut::<2>().0.iter_mut().zip(peaks.iter().zip(&masses)) {
+                    *lse = [peak, mass.ln()];
+                }
             }
         }
     }
@@ -156,6 +214,10 @@ pub(super) fn forward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutVi
     let all = Operands::new(op, x, x.get(3));
     let AttentionShape { group, l, s, e, .. } = all.g;
     let [y, lse] = y else { unreachable!("two results") };
+    if let Some(all) = all.singles() {
+        let [y, lse] = [y, lse].map(|y| T::singles_mut(y.floats()).expect("all are of one type"));
+        return native_blocks::forward(&all, y, lse, scratch);
+    }
     let arch = Arch::new();
     let heads = y.floats().par_chunks_mut(l * e).zip(lse.floats().par_chunks_mut(2 * l)).enumerate();
     let blocks = heads.flat_map(|(b, (y, lse))| {
@@ -172,7 +234,7 @@ pub(super) fn forward<T: Real>(op: &Attention, x: &[View<'_, T>], y: &mut [OutVi
             return;
         }
         let scores = &mut scores[..rows * keys];
-        arch.dispatch(Weights { scores, keys, lse });
+        arch.dispatch(Weights { scores: &mut *scores, pitch: keys, keys, lse, wants_lse: true });
         let weights = Matrix::new(scores, (rows, keys), (keys, 1));
         native::gemm(weights, all.v.rows(b / group, 0, (keys, e)), y, Accumulate::No, Threads::One);
     });

@@ -106,11 +106,12 @@ impl<T: Real> WithSimd for Row<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
+    fn with_simd<S: Simd>(self, simd: S) {
         let Self { x, result } = self;
         let (first, count) = (x[0], native::real::<T>(x.len()));
-        let high = first + native::sum_by(x, |x| x - first) / count;
-        let [sum, squares] = native::sums_by(x, |x| [x - high, (x - high) * (x - high)]);
+        let [sum, _] = native::moments(simd, x, first);
+        let high = first + sum / count;
+        let [sum, squares] = native::moments(simd, x, high);
         let (low, squares) = about(sum, squares, count);
         result.copy_from_slice(&[high, low, squares]);
     }

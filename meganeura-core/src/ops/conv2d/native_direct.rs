@@ -4,7 +4,7 @@
 //! same bits.
 
 use super::ConvShape;
-use super::sorted::{Part, Sorted, Terms};
+use super::sorted::{Part, Sorted, Terms, copy_row};
 use super::strips::{FEW, Pixels, Strips};
 use crate::kernel::native::{
     Accumulate, Apart, Block, Finish, Finished, Lines, Places, Real, Run, Scratch, Shared, parallel, tasks,
@@ -22,22 +22,22 @@ const TASKS: usize = 8;
 
 /// `y` of images `x` with the weights `w`.
 pub(super) fn forward(g: &ConvShape, x: &[f32], w: &[f32], y: &mut [f32], finish: &dyn Finish<f32>, scratch: &Scratch) {
-    let (sorted, strips) = (Sorted::new(g), Strips::new(g));
-    let images = g.n * g.groups;
+    let (strips, images) = (Strips::new(g), g.n * g.groups);
     let is_stored_once = g.patch() < DEEP && g.q >= Block::COLUMNS && finish.affine().is_some();
     let weights = if images < TASKS && !is_stored_once { strips.prepared(w, scratch) } else { None };
-    let Some(weights) = weights else {
-        return convolve(g, &sorted, &[sorted.all(w, finish)], x, y, scratch);
-    };
     let Conv2dOptions { stride, padding, dilation, .. } = g.options();
-    if g.depth.is_flat()
+    let is_apart = g.depth.is_flat()
         && padding == [0, 0]
         && dilation == [1, 1]
         && stride[0] >= g.kernel[0]
-        && stride[1] >= g.kernel[1]
-    {
-        return apart(g, &strips, f32::slice(&weights), x, y, finish, scratch);
+        && stride[1] >= g.kernel[1];
+    if let (Some(weights), true) = (&weights, is_apart) {
+        return apart(g, &strips, f32::slice(weights), x, y, finish, scratch);
     }
+    let sorted = Sorted::new(g);
+    let Some(weights) = weights else {
+        return convolve(g, &sorted, &[sorted.all(w, finish)], x, y, scratch);
+    };
     let Some(mut pixels) = scratch.zeros::<f32>(g.c / g.groups * sorted.len) else { return };
     let taps: Vec<_> = (0..g.taps()).map(|tap| [tap; 2]).collect();
     let (places, y) = (TapPlaces::new(g, &sorted, taps.len(), &taps).pixels, Shared::new(y));
@@ -66,10 +66,13 @@ fn apart(
         let x = &x[image * channels * g.inputs()..][..channels * g.inputs()];
         parallel(&mut patches, g.q * depth, &|first, patches| {
             let top = first / depth / g.q * down;
-            for (at, line) in patches.chunks_exact_mut(columns).enumerate() {
-                let (output, channel, row) = (at / rows / channels, at / rows % channels, at % rows);
-                let from = channel * g.inputs() + (top + row) * g.w + output * across;
-                line.copy_from_slice(&x[from..][..columns]);
+            for (output, patch) in patches.chunks_exact_mut(depth).enumerate() {
+                for (channel, lines) in patch.chunks_exact_mut(rows * columns).enumerate() {
+                    let from = channel * g.inputs() + top * g.w + output * across;
+                    for (line, x) in lines.chunks_exact_mut(columns).zip(x[from..].chunks(g.w)) {
+                        copy_row(x, 1, line);
+                    }
+                }
             }
         });
         let pixels = Pixels { x: &patches, outputs: Apart(depth), terms: Apart(1) };

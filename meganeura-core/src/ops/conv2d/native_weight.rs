@@ -4,7 +4,7 @@
 
 use super::ConvShape;
 use super::sorted::Sorted;
-use crate::kernel::native::{Accumulate, Apart, Block, Scratch, Shared, tasks, transpose};
+use crate::kernel::native::{Accumulate, Apart, Block, STRIP, Scratch, Shared, tasks, transpose};
 
 /// Cotangents of the images that are multiplied at once, unless a single image has more, and their least number of
 /// pixels: they stay in the L2 cache, and sums are rarely loaded and stored.
@@ -16,10 +16,6 @@ const ROWS: usize = 128;
 
 /// The fewest output channels of several groups for which vectors of them pay.
 const FEWEST: usize = 8;
-
-/// Output channels of a strip of cotangents and sums, which products read one after the other: the columns of a
-/// product's tile on the widest vectors.
-const STRIP: usize = 2 * Block::COLUMNS;
 
 /// `true` if patches have several pixels, and vectors of output channels are worth it: copies of patches are few where
 /// groups are small.

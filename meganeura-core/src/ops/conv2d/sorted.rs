@@ -229,8 +229,10 @@ fn byte(x: f32, least: f32) -> u32 {
 
 /// Copies every so many numbers, the first of them at least.
 #[inline(always)]
-fn copy_row(from: &[f32], apart: usize, to: &mut [f32]) {
+pub(super) fn copy_row(from: &[f32], apart: usize, to: &mut [f32]) {
     match (apart, to.len()) {
+        // Without a loop, which would become a call.
+        (1, 16) => *to.first_chunk_mut::<16>().expect("it is as long") = *from.first_chunk().expect("it is longer"),
         // In vectors, the last of which may have some of the one before: rows are often too short for a call.
         (1, 16..) => copy_chunks::<16>(from, to),
         (1, 8..) => copy_chunks::<8>(from, to),

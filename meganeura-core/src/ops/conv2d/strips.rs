@@ -8,7 +8,7 @@ use pulp::{Simd, WithSimd};
 use super::ConvShape;
 use crate::host::HostBuffer;
 use crate::kernel::native::{
-    Accumulate, Apart, Block, Finish, Places, Run, Scratch, Shared, parallel, tasks, threads_for,
+    Accumulate, Apart, Block, Finish, Places, Run, STRIP, Scratch, Shared, parallel, tasks, threads_for,
 };
 
 /// The most pixels of an image for which weights are worth another order: lines of pixels are short.
@@ -16,9 +16,6 @@ pub(super) const FEW: usize = 1024;
 
 /// The most pixels of a part of an image, whose sums stay in the L1 cache until they are turned.
 const MOST: usize = 256;
-
-/// Output channels of a strip.
-const STRIP: usize = 2 * Block::COLUMNS;
 
 /// The order of weights: `[group, strip, term, channel]`.
 pub(super) struct Strips {

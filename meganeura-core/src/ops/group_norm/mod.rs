@@ -13,7 +13,7 @@ pub use self::grad::GroupNormGrad;
 use super::{Bf16, Kernel, Primitive};
 use crate::dtype::check_eps;
 use crate::kernel::launch::{Argument, Caps, Format, Variant};
-use crate::kernel::native::{self, OutView, Real, Scratch, View};
+use crate::kernel::native::{self, Finish, OutView, Plain, Real, Scratch, View};
 use crate::ops::Exact;
 #[cfg(feature = "onnx")]
 use crate::ops::form::{self, Form};
@@ -134,20 +134,44 @@ impl Kernel for GroupNorm {
         true
     }
 
-    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], _: &Scratch) {
+    fn finishes(&self) -> bool {
+        true
+    }
+
+    fn finishes_arithmetic(&self) -> bool {
+        true
+    }
+
+    /// Gradients need the result itself.
+    fn finishes_in_training(&self) -> bool {
+        false
+    }
+
+    fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
+        self.cpu_finishing(x, y, &Plain, scratch);
+    }
+
+    fn cpu_finishing<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], finish: &dyn Finish<T>, _: &Scratch) {
         let g = GroupNormShape::of(x[0].layout().shape(), self.groups);
         let (x, weight, bias) = (x[0].floats(), x[1].floats(), x[2].floats());
         let [y, mean, rstd] = y else { unreachable!("three results") };
-        let (mean, rstd) = (mean.floats(), rstd.floats());
-        let (arch, len) = (pulp::Arch::new(), g.group());
-        let statistics = mean.par_chunks_mut(2).zip(rstd);
-        let groups = y.floats().par_chunks_mut(len).zip(statistics).enumerate();
-        groups.with_min_len(native::grain(len)).for_each(|(at, (y, (mean, rstd)))| {
-            let (x, eps) = (&x[at * len..][..len], T::from_f64(self.eps.0));
-            let channels = g.channels(at);
-            let (weight, bias) = (&weight[channels.clone()], &bias[channels]);
-            arch.dispatch(Group { x, weight, bias, eps, y, mean, rstd });
+        let (y, mean, rstd) = (y.floats(), mean.floats(), rstd.floats());
+        let (arch, len, eps) = (pulp::Arch::new(), g.group(), T::from_f64(self.eps.0));
+        // Short groups are finished several at a time, long ones by all threads together.
+        let (several, is_long) = ((AT_ONCE / len).max(1), len > LONG);
+        let statistics = mean.par_chunks_mut(2 * several).zip(rstd.par_chunks_mut(several));
+        let parts = y.par_chunks_mut(several * len).zip(statistics).enumerate();
+        parts.with_min_len(native::grain(several * len)).for_each(|(part, (y, (mean, rstd)))| {
+            let first = part * several;
+            let x = &x[first * len..][..y.len()];
+            arch.dispatch(Groups { g, first, x, weight, bias, eps, y, mean, rstd });
+            if !is_long {
+                finish.finish(first * len, y);
+            }
         });
+        if is_long {
+            native::finish_all(y, finish);
+        }
     }
 
     fn variants(&self, x: &[Argument], _: &[TensorType], _: &Caps) -> Vec<Variant> {
@@ -175,44 +199,63 @@ impl<T: Real> Mean<T> {
     }
 }
 
-/// One group of one image, which stays in the first-level cache between passes.
-struct Group<'a, T> {
+/// Elements that are worth a pass of other work.
+const AT_ONCE: usize = 1024;
+
+/// Elements of a group that is long enough to be shared by threads.
+const LONG: usize = 1 << 14;
+
+/// Neighbouring groups of images, from number `first` on. Each stays in the first-level cache between passes.
+struct Groups<'a, T> {
+    g: GroupNormShape,
+    first: usize,
     x: &'a [T],
     weight: &'a [T],
     bias: &'a [T],
     eps: T,
     y: &'a mut [T],
     mean: &'a mut [T],
-    rstd: &'a mut T,
+    rstd: &'a mut [T],
 }
 
-impl<T: Real> WithSimd for Group<'_, T> {
+impl<T: Real> WithSimd for Groups<'_, T> {
     type Output = ();
 
     #[inline(always)]
-    fn with_simd<S: Simd>(self, _: S) {
-        let Self { x, weight, bias, eps, y, .. } = self;
-        let count = native::real::<T>(x.len());
-        // Differences from the first element give `high`; differences from `high` give `low` and the squares.
-        // `group_norm.wgsl` explains why.
-        let first = x[0];
-        let high = first + native::sum_by(x, |x| x - first) / count;
-        let [sum, squares] = native::sums_by(x, |x| [x - high, (x - high) * (x - high)]);
-        let low = sum / count;
-        let squares = squares - sum * low;
-        // NaN stays NaN.
-        let squares = if squares < T::ZERO { T::ZERO } else { squares };
-        let variance = squares / count;
-        // Where the squares of finite numbers overflowed, 0 would hide it.
-        let rstd = if variance < -T::NEG_INFINITY { T::ONE / (variance + eps).sqrt() } else { T::NAN };
-        let mean = Mean { high, low };
-        self.mean.copy_from_slice(&[high, low]);
-        *self.rstd = rstd;
-        let pixels = x.len() / weight.len();
-        let planes = y.chunks_exact_mut(pixels).zip(x.chunks_exact(pixels));
-        for ((y, x), (&weight, &bias)) in planes.zip(weight.iter().zip(bias)) {
-            let scale = rstd * weight;
-            y.iter_mut().zip(x).for_each(|(y, &x)| *y = mean.centred(x) * scale + bias);
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { g, first, x, weight, bias, eps, y, mean, rstd } = self;
+        let groups = x.chunks_exact(g.group()).zip(y.chunks_exact_mut(g.group()));
+        let statistics = mean.chunks_exact_mut(2).zip(rstd);
+        for (at, ((x, y), (to_mean, to_rstd))) in (first..).zip(groups.zip(statistics)) {
+            let (mean, rstd) = statistics_of(simd, x, eps);
+            to_mean.copy_from_slice(&[mean.high, mean.low]);
+            *to_rstd = rstd;
+            let channels = g.channels(at);
+            let numbers = weight[channels.clone()].iter().zip(&bias[channels]);
+            for ((y, x), (&weight, &bias)) in y.chunks_exact_mut(g.s).zip(x.chunks_exact(g.s)).zip(numbers) {
+                let scale = rstd * weight;
+                y.iter_mut().zip(x).for_each(|(y, &x)| *y = mean.centred(x) * scale + bias);
+            }
         }
     }
+}
+
+/// The mean of a group, and the inverse of its deviation.
+#[inline(always)]
+fn statistics_of<T: Real, S: Simd>(simd: S, x: &[T], eps: T) -> (Mean<T>, T) {
+    let count = native::real::<T>(x.len());
+    // Differences from the first element give `high`; differences from `high` give `low` and the squares.
+    // `group_norm.wgsl` explains why.
+    let first = x[0];
+    let [sum, _] = native::moments(simd, x, first);
+    let high = first + sum / count;
+    let [sum, squares] = native::moments(simd, x, high);
+    let low = sum / count;
+    let squares = squares - sum * low;
+    // NaN stays NaN.
+    let squares = if squares < T::ZERO { T::ZERO } else { squares };
+    let variance = squares / count;
+    // Where the squares of finite numbers overflowed, 0 would hide it.
+    let rstd = if variance < -T::NEG_INFINITY { T::ONE / (variance + eps).sqrt() } else { T::NAN };
+    (Mean { high, low }, rstd)
 }

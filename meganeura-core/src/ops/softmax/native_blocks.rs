@@ -4,8 +4,11 @@ use pulp::{Simd, WithSimd};
 
 use crate::kernel::native::{self, COLUMNS, Columns, Real};
 
-/// Numbers of a row that are computed at once.
-const LANES: usize = 16;
+/// Rows that are computed at once: one need not wait for the peak and the mass of another.
+const AT_ONCE: usize = 4;
+
+/// Numbers that stay in the first-level cache.
+const NEAR: usize = 2048;
 
 /// Blocks of `len` rows of `inner` numbers, each normalised along its columns.
 pub(super) struct Blocks<'a, T> {
@@ -24,10 +27,17 @@ impl<T: Real> WithSimd for Blocks<'_, T> {
     #[inline(always)]
     fn with_simd<S: Simd>(self, _: S) {
         let Self { log, masked, len, inner, x, y } = self;
+        if inner == 1 && !log {
+            let size = len * (NEAR / len).clamp(1, AT_ONCE);
+            for (x, y) in x.chunks(size).zip(y.chunks_mut(size)) {
+                rows::<T, S>(masked, len, x, y);
+            }
+            return;
+        }
         let size = len * inner;
         for (x, y) in x.chunks_exact(size).zip(y.chunks_exact_mut(size)) {
             if inner == 1 {
-                row::<T, S>(log, masked, x, y);
+                logarithms::<T, S>(x, y);
                 continue;
             }
             for first in (0..inner).step_by(COLUMNS) {
@@ -38,35 +48,36 @@ impl<T: Real> WithSimd for Blocks<'_, T> {
     }
 }
 
+/// The logarithms of a row's weights.
 #[inline(always)]
-fn row<T: Real, S: Simd>(log: bool, masked: bool, x: &[T], y: &mut [T]) {
-    if log {
-        let (peak, mass) = native::peak_and_mass::<T, S>(x);
-        let log = mass.ln();
-        y.iter_mut().zip(x).for_each(|(y, &x)| *y = x - peak - log);
-        return;
-    }
-    let peak = native::peak(x);
+fn logarithms<T: Real, S: Simd>(x: &[T], y: &mut [T]) {
+    let (peak, mass) = native::peak_and_mass::<T, S>(x);
+    let log = mass.ln();
+    y.iter_mut().zip(x).for_each(|(y, &x)| *y = x - peak - log);
+}
+
+/// Up to [`AT_ONCE`] rows.
+#[inline(always)]
+fn rows<T: Real, S: Simd>(masked: bool, len: usize, x: &[T], y: &mut [T]) {
     // NaN is not counted as a peak. It makes the mass NaN.
-    let base = if masked && peak == T::NEG_INFINITY { T::ZERO } else { peak };
-    // Rows are often short: what is left of them is computed in as many numbers at once.
-    let ((groups, last), (to, of_last)) = (x.as_chunks::<LANES>(), y.as_chunks_mut::<LANES>());
-    for (y, x) in to.iter_mut().zip(groups) {
-        for (y, &x) in y.iter_mut().zip(x) {
-            *y = (x - base).exp::<S>();
+    let mut peaks = [T::ZERO; AT_ONCE];
+    for (peak, x) in peaks.iter_mut().zip(x.chunks_exact(len)) {
+        *peak = native::peak(x);
+        if masked && *peak == T::NEG_INFINITY {
+            *peak = T::ZERO;
         }
     }
-    if !last.is_empty() {
-        let mut group = [T::NEG_INFINITY; LANES];
-        group[..last.len()].copy_from_slice(last);
-        for x in &mut group {
-            *x = (*x - base).exp::<S>();
-        }
-        of_last.copy_from_slice(&group[..last.len()]);
+    for ((y, x), &peak) in y.chunks_exact_mut(len).zip(x.chunks_exact(len)).zip(&peaks) {
+        native::weights::<T, S>(x, peak, y);
     }
-    let mass = native::sum(y);
-    let share = T::ONE / if masked && mass == T::ZERO { T::ONE } else { mass };
-    y.iter_mut().for_each(|y| *y = *y * share);
+    let mut shares = [T::ONE; AT_ONCE];
+    for (share, y) in shares.iter_mut().zip(y.chunks_exact(len)) {
+        let mass = native::sum(y);
+        *share = T::ONE / if masked && mass == T::ZERO { T::ONE } else { mass };
+    }
+    for (y, &share) in y.chunks_exact_mut(len).zip(&shares) {
+        y.iter_mut().for_each(|y| *y = *y * share);
+    }
 }
 
 #[inline(always)]
@@ -82,7 +93,7 @@ fn columns<T: Real, S: Simd>(log: bool, x: Columns<'_, T>, y: &mut [T]) {
             places.for_each(|((y, &x), (&peak, &log))| *y = x - peak - log);
         } else {
             for ((y, &x), (&peak, &share)) in places {
-                *y = (x - peak).exp::<S>() * share;
+                *y = (x - peak).decay::<S>() * share;
             }
         }
     }

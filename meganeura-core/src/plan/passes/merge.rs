@@ -145,7 +145,11 @@ impl Merging<'_> {
         let may_store = match self.within {
             Host::Native { trains } => {
                 let finishes = if trains { op.finishes_in_training() } else { op.finishes() };
-                finishes && store.is_empty() && self.uses.results(group).len() == 1
+                // Gradients that read a kernel's other results read the first one as well.
+                let is_alone = kernel.outputs().skip(1).all(|value| !self.uses.is_read_outside(value, &[]));
+                let is_arithmetic = |&node: &usize| matches!(self.uses.graph.nodes()[node].source, Source::Op(Op::Pointwise(op)) if op.is_arithmetic());
+                let pays = !op.finishes_arithmetic() || group.iter().all(is_arithmetic);
+                finishes && is_alone && pays && store.is_empty() && self.uses.results(group).len() == 1
             }
             Host::Launches { units, .. } => {
                 let is_costly = |&node: &usize| matches!(self.uses.graph.nodes()[node].source, Source::Op(Op::Pointwise(op)) if op.is_costly());
@@ -311,6 +315,13 @@ mod tests {
         let product = |x: &[Var]| x[0].matmul(&x[1]).tanh();
         assert_eq!(native(product), ["matmul → tanh"]);
         assert_eq!(steps_within(product, 8, Host::Native { trains: true }), ["matmul", "tanh"]);
+        // Nothing reads the statistics.
+        let normal = |x: &[Var]| {
+            let [weight, bias] = [1, 2].map(|k: usize| x[k].slice(0, 0..1).reshape([4]));
+            x[0].group_norm(2, 1e-5, &weight, &bias) * &x[3] + &x[4]
+        };
+        assert_eq!(native(normal), ["group_norm → mul add"]);
+        assert_eq!(native(|x| normal(x).tanh()), ["group_norm", "mul add tanh"]);
         // A softmax does not hand over its own.
         assert_eq!(native(|x| x[0].softmax(1).tanh()), ["softmax", "tanh"]);
     }

@@ -36,6 +36,7 @@ mod sequences;
 mod shapes;
 mod signal;
 mod signature;
+mod spelled;
 mod stateful;
 #[cfg(test)]
 mod tests;

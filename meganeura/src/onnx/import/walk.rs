@@ -5,13 +5,15 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::call::{Budget, Call};
+use super::element::Element;
 use super::initial::{Initial, SMALL};
 use super::operators::{find, is_own, title};
 use super::port::Port;
 use super::quantize::Dequantised;
+use super::spelled::{Found, Spelled};
 use super::texts::Texts;
-use super::value::Value;
-use super::{Model, fold, graph, signature};
+use super::value::{Value, sound};
+use super::{Model, fold, graph, signature, spelled};
 use crate::error::{bail, shortened};
 use crate::onnx::proto;
 use crate::{Device, Error, ErrorKind, Precision, Result, Tape};
@@ -33,6 +35,8 @@ struct State<'a> {
     fixed: HashSet<&'a str>,
     /// The bytes that values were, by name.
     dequantised: HashMap<&'a str, Dequantised>,
+    /// Values that are parts of functions, by name.
+    spelled: HashMap<&'a str, Spelled>,
     /// The values around a graph that is inside a node.
     outer: Option<&'a State<'a>>,
     recording: &'a Recording,
@@ -49,7 +53,8 @@ pub(super) struct Recording {
 
 impl<'a> State<'a> {
     fn new(recording: &'a Recording, outer: Option<&'a State<'a>>) -> Self {
-        Self { values: HashMap::new(), fixed: HashSet::new(), dequantised: HashMap::new(), outer, recording }
+        let (values, fixed) = (HashMap::new(), HashSet::new());
+        Self { values, fixed, dequantised: HashMap::new(), spelled: HashMap::new(), outer, recording }
     }
 
     /// A value of this graph or of one around it.
@@ -157,9 +162,19 @@ impl Model {
         if let ([name], Some(found)) = (&node.output[..], Dequantised::of(node, &inputs)) {
             state.dequantised.insert(name, found);
         }
-        let results = match self.computed(node, &inputs, state) {
-            Some(results) => results,
-            None => self.results(node, inputs, tape, state)?,
+        let parts: Vec<_> = node.input.iter().map(|name| state.spelled.get(&name[..]).cloned()).collect();
+        let whole = match (spelled::found(node, &inputs, &parts, (self.opset, tape)), &node.output[..]) {
+            (Some(Found::Whole(y)), _) => Some(y),
+            (Some(Found::Part(part)), [name]) => {
+                state.spelled.insert(name, *part);
+                None
+            }
+            _ => None,
+        };
+        let results = match (self.computed(node, &inputs, state), whole) {
+            (Some(results), _) => results,
+            (None, Some(y)) => vec![Value::Var(sound(y?)?, inputs[0].as_ref().map_or(Element::F32, Value::element))],
+            (None, None) => self.results(node, inputs, tape, state)?,
         };
         for (k, name) in node.output.iter().enumerate().filter(|(_, name)| !name.is_empty()) {
             let Some(value) = results.get(k) else {
@@ -173,6 +188,7 @@ impl Model {
         }
         Ok(())
     }
+
     /// The results of a node, recorded on a tape, or computed if they can be folded.
     fn results(
         &self,

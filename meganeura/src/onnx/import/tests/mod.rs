@@ -10,6 +10,7 @@ mod narrow;
 mod numbers;
 mod quantised;
 mod run;
+mod spelled;
 mod texts;
 mod trainable;
 mod training;
