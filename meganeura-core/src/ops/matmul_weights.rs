@@ -8,7 +8,7 @@ use super::matmul::MatmulShape;
 use crate::Layout;
 use crate::host::HostBuffer;
 use crate::kernel::native::{
-    Accumulate, Affine, Apart, Block, Finish, Finished, Real, Run, STRIP, Scratch, Shared, parallel, tasks,
+    Accumulate, Affine, Apart, Block, Finish, Finished, Real, Run, STRIP, Scratch, Shared, Strips, parallel, tasks,
 };
 
 /// Rows of a task: whole tiles, whose sums stay in the L1 cache with a part of a strip.
@@ -79,11 +79,12 @@ impl Weights {
         let first_of = |product: usize, row: usize, strip: usize| (product * m + row) * n + strip * STRIP;
         let first = finish.first().and_then(|affine| Some((affine, Finished::columns(affine, n, &y)?)));
         // A product of some rows and a strip, with the first part of the work.
-        let store = |block: Block<'_>, (affine, finished): (&Affine<'_, f32>, Finished<'_>), first| {
-            let finished = finished.at(affine, first, block.extents[1]);
-            // SAFETY: these rows and columns belong to the caller's task alone.
-            unsafe { block.multiply_finished(arch, finished) };
-        };
+        let store =
+            |block: Block<'_, Apart, Apart, Strips>, (affine, finished): (&Affine<'_, f32>, Finished<'_>), first| {
+                let finished = finished.at(affine, first, block.extents[1]);
+                // SAFETY: these rows and columns belong to the caller's task alone.
+                unsafe { block.multiply_finished(arch, finished) };
+            };
         if let (Some(first), Some(_)) = (first, finish.affine()) {
             // Strip by strip: each is read from memory once.
             let memory = || scratch.borrow::<f32>(most * STRIP);
@@ -145,7 +146,7 @@ impl Factors<'_> {
         strip: usize,
         c: &'c mut [f32],
         c_stride: usize,
-    ) -> Block<'c> {
+    ) -> Block<'c, Apart, Apart, Strips> {
         let ([row, column], len) = (self.apart, self.terms * STRIP);
         Block {
             extents: [rows.len(), STRIP.min(self.columns - strip * STRIP), self.terms],
@@ -153,7 +154,7 @@ impl Factors<'_> {
             a_rows: Apart(row),
             a_terms: Apart(column),
             b: &self.weights[strip * len..][..len],
-            b_terms: Apart(STRIP),
+            b_terms: Strips { terms: self.terms },
             c,
             c_stride,
             accumulate: Accumulate::No,

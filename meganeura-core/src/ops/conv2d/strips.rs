@@ -8,7 +8,7 @@ use pulp::{Simd, WithSimd};
 use super::ConvShape;
 use crate::host::HostBuffer;
 use crate::kernel::native::{
-    Accumulate, Apart, Block, Finish, Places, Run, STRIP, Scratch, Shared, parallel, tasks, threads_for,
+    self, Accumulate, Block, Finish, Places, Run, STRIP, Scratch, Shared, parallel, tasks, threads_for,
 };
 
 /// The most pixels of an image for which weights are worth another order: lines of pixels are short.
@@ -94,7 +94,7 @@ impl Strips {
                 a_rows,
                 a_terms: pixels.terms,
                 b: &weights[(image % self.groups * self.count + strip) * self.len()..][..self.len()],
-                b_terms: Apart(STRIP),
+                b_terms: native::Strips { terms: self.depth },
                 c: sums,
                 c_stride: STRIP,
                 accumulate: Accumulate::No,
