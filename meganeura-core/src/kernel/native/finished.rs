@@ -15,9 +15,10 @@ pub(super) enum Numbers {
     OfColumns,
 }
 
-/// A product that is part of a result, with elementwise work on it.
+/// A product that is part of a result, with elementwise work on it. Its columns may lie in lines with `GAPS` between
+/// them.
 #[derive(Clone, Copy)]
-pub(crate) struct Finished<'a> {
+pub(crate) struct Finished<'a, const GAPS: bool = false> {
     pub(super) numbers: Numbers,
     /// `m`, `f` and `s`, so far apart for neighbouring rows or columns.
     values: [(&'a [f32], usize); 3],
@@ -62,14 +63,14 @@ impl<'a> Finished<'a> {
             Number::One(value) => (std::slice::from_ref(value), 0),
             &Number::Channels(data, step) => (data, step),
         });
-        (fits && !affine.is_rounded).then(|| Self::new(affine, Numbers::OfRows, values, inner, y))
+        (fits && has_vectors(affine)).then(|| Self::new(affine, Numbers::OfRows, values, inner, y))
     }
 
     /// Parts of matrices with so many columns. `None` if the work has other numbers than those of columns.
     pub(crate) fn columns(affine: &'a Affine<'_, f32>, columns: usize, y: &'a Shared<'a, f32>) -> Option<Self> {
         let fits = affine.channels == NONE || affine.channels == [columns, 1];
         let values = affine.columns()?;
-        (fits && !affine.is_rounded).then(|| Self::new(affine, Numbers::OfColumns, values, columns, y))
+        (fits && has_vectors(affine)).then(|| Self::new(affine, Numbers::OfColumns, values, columns, y))
     }
 
     fn new(
@@ -109,10 +110,13 @@ impl<'a> Finished<'a> {
     }
 
     /// The same product in lines with gaps, if there are any; its first element is that of the first line then.
-    pub(crate) fn in_lines(self, lines: Option<Gaps>) -> Self {
-        Self { lines, ..self }
+    pub(crate) fn in_lines(self, lines: Option<Gaps>) -> Finished<'a, true> {
+        let Self { numbers, values, residual, bounds, y, first, begin, apart, columns, .. } = self;
+        Finished { numbers, values, residual, bounds, y, first, begin, apart, columns, lines }
     }
+}
 
+impl<const GAPS: bool> Finished<'_, GAPS> {
     /// # Panics
     ///
     /// If an element of a product with these extents does not lie in the result, or has no numbers.
@@ -150,7 +154,7 @@ impl<'a> Finished<'a> {
     #[inline(always)]
     fn pieces<S: Simd>(&self, simd: S, column: usize) -> [Piece<S>; 2] {
         let rest = self.columns - column;
-        let Some(Gaps { first, len, apart }) = self.lines else {
+        let Some(Gaps { first, len, apart }) = self.lines.filter(|_| GAPS) else {
             return [(column, in_line(simd, 0, rest)); 2];
         };
         let (line, at) = ((first + column) / apart, (first + column) % apart);
@@ -169,6 +173,20 @@ impl<'a> Finished<'a> {
         let x = simd.select_f32s(simd.greater_than_f32s(x, high), high, x);
         simd.select_f32s(simd.less_than_or_equal_f32s(x, below), low, x)
     }
+}
+
+/// `true` if the work needs no rounding, and the processor has vectors.
+fn has_vectors(affine: &Affine<'_, f32>) -> bool {
+    struct Lanes;
+    impl WithSimd for Lanes {
+        type Output = usize;
+
+        #[inline(always)]
+        fn with_simd<S: Simd>(self, _: S) -> usize {
+            S::F32_LANES
+        }
+    }
+    !affine.is_rounded && pulp::Arch::new().dispatch(Lanes) > 1
 }
 
 impl Gaps {
@@ -190,7 +208,7 @@ impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
     /// # Panics
     ///
     /// As [`multiply`](Self::multiply), or if the elements do not all lie in the result.
-    pub(crate) unsafe fn multiply_finished(self, arch: pulp::Arch, finished: Finished<'_>) {
+    pub(crate) unsafe fn multiply_finished<const GAPS: bool>(self, arch: pulp::Arch, finished: Finished<'_, GAPS>) {
         if self.has_elements() {
             let [rows, columns, _] = self.extents;
             finished.expect_all(rows, columns);
@@ -200,21 +218,26 @@ impl<R: Places, A: Places, B: Places> Block<'_, R, A, B> {
 }
 
 /// A product in the form that `pulp` needs.
-struct InPlace<'a, R, A, B> {
+struct InPlace<'a, R, A, B, const GAPS: bool> {
     block: Block<'a, R, A, B>,
-    finished: Finished<'a>,
+    finished: Finished<'a, GAPS>,
 }
 
-impl<R: Places, A: Places, B: Places> WithSimd for InPlace<'_, R, A, B> {
+impl<R: Places, A: Places, B: Places, const GAPS: bool> WithSimd for InPlace<'_, R, A, B, GAPS> {
     type Output = ();
 
     #[inline(always)]
     fn with_simd<S: Simd>(self, simd: S) {
-        self.block.multiply_in(Floats(simd), self.finished);
+        // The compiler leaves out what no program runs: this code is large.
+        if S::F32_LANES > 1 {
+            self.block.multiply_in(Floats(simd), self.finished);
+        } else {
+            unreachable!("there are vectors");
+        }
     }
 }
 
-impl<S: Simd> Then<Floats<S>> for Finished<'_> {
+impl<S: Simd, const GAPS: bool> Then<Floats<S>> for Finished<'_, GAPS> {
     const STORES: bool = true;
     /// The pieces of each vector, and their numbers if they are of columns.
     type Tile = ([[Piece<S>; 2]; 2], [[S::f32s; 3]; 2]);
@@ -266,7 +289,7 @@ impl<S: Simd> Then<Floats<S>> for Finished<'_> {
         for (j, &x) in sums.iter().enumerate() {
             let [m, f, s] = numbers[j];
             let x = simd.add_f32s(simd.mul_f32s(simd.sub_f32s(x, m), f), s);
-            for (after, elements) in pieces[j].into_iter().take(1 + usize::from(self.lines.is_some())) {
+            for (after, elements) in pieces[j].into_iter().take(if GAPS && self.lines.is_some() { 2 } else { 1 }) {
                 let (place, mut x) = (self.place(row).wrapping_add(after), x);
                 // SAFETY: the caller's promise; the elements are of the result, and of nobody else. `expect_all` found
                 // a residual for each.

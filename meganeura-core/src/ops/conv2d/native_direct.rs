@@ -221,8 +221,10 @@ impl<'a> Direct<'a> {
         let rows_here = rows * share / shares..rows * (share + 1) / shares;
         let kind = rows_here.len() * self.panel;
         let places = &self.places[self.layers[layer]];
-        let finished = match self.part.sums.len() {
-            1 => self.finished([image * rows + rows_here.start, layer], first, columns, y),
+        let finished = match &places[..] {
+            [TapPlaces { weights: None, .. }] => {
+                self.finished([image * rows + rows_here.start, layer], first, columns, y)
+            }
             _ => None,
         };
         let sums = &mut sums[..places.len() * kind];
@@ -236,12 +238,13 @@ impl<'a> Direct<'a> {
                 places: self.sorted.lines(&places.pixels, first),
                 sums: (sums, self.panel),
             };
-            // SAFETY: these pixels of these channels belong to this task alone.
-            unsafe {
-                match &places.weights {
-                    None => product.multiply(Apart(1), finished),
-                    Some(weights) => product.multiply(&weights[..], finished),
-                }
+            match (&places.weights, finished) {
+                // SAFETY: these pixels of these channels belong to this task alone.
+                (None, Some(finished)) => unsafe {
+                    product.block(Apart(1)).multiply_finished(pulp::Arch::new(), finished);
+                },
+                (None, None) => product.block(Apart(1)).multiply(pulp::Arch::new()),
+                (Some(weights), _) => product.block(&weights[..]).multiply(pulp::Arch::new()),
             }
         }
         if finished.is_some() {
@@ -264,13 +267,13 @@ impl<'a> Direct<'a> {
         first: usize,
         columns: usize,
         y: &'b Shared<'b, f32>,
-    ) -> Option<Finished<'b>> {
+    ) -> Option<Finished<'b, true>> {
         let g = self.g;
         let affine = self.part.finish.affine()?;
         let finished = Finished::rows(affine, [g.o, g.outputs()], y)?;
         let begin = channel * g.outputs() + layer * g.p * g.q;
         match self.sorted.gaps(first) {
-            None => Some(finished.at(affine, begin + first, columns)),
+            None => Some(finished.at(affine, begin + first, columns).in_lines(None)),
             Some(gaps) if gaps.len < Block::COLUMNS => None,
             gaps => Some(finished.at(affine, begin, columns).in_lines(gaps)),
         }
@@ -289,15 +292,11 @@ struct Product<'a> {
     sums: (&'a mut [f32], usize),
 }
 
-impl Product<'_> {
-    /// Computes the sums of terms whose weights are in these places, and finishes them, if so.
-    ///
-    /// # Safety
-    ///
-    /// No other thread reads or writes what is finished.
-    unsafe fn multiply<A: Places>(self, weights: A, finished: Option<Finished<'_>>) {
+impl<'a> Product<'a> {
+    /// With the weights of terms in these places.
+    fn block<A: Places>(self, weights: A) -> Block<'a, Apart, A, Lines<'a>> {
         let (c, c_stride) = self.sums;
-        let block = Block {
+        Block {
             extents: self.extents,
             a: self.weights,
             a_rows: Apart(self.apart),
@@ -307,11 +306,6 @@ impl Product<'_> {
             c,
             c_stride,
             accumulate: Accumulate::No,
-        };
-        match finished {
-            // SAFETY: the caller's promise.
-            Some(finished) => unsafe { block.multiply_finished(pulp::Arch::new(), finished) },
-            None => block.multiply(pulp::Arch::new()),
         }
     }
 }

@@ -5,6 +5,9 @@ use crate::onnx::import::Model;
 use crate::onnx::proto::element::FLOAT;
 use crate::{Device, Result, Tape, Tensor};
 
+/// The value of a function at a number.
+type Expected<'a> = &'a dyn Fn(f64) -> f64;
+
 /// Heads, queries, keys, and features of keys and of values.
 const EXTENTS: [usize; 5] = [2, 3, 5, 4, 6];
 
@@ -140,7 +143,7 @@ fn gelu_is_one_operation() -> Result<()> {
     let more = graph().node("Add", &["e", "half"], &["d"], &[]).node("Mul", &["x", "d"], &["y"], &[]);
     let erf = |x: f64| libm::erf(x / std::f64::consts::SQRT_2);
     let half = |x: f64| 0.5 * x * (1.0 + erf(x));
-    let cases: [(Graph, bool, &dyn Fn(f64) -> f64); 5] = [
+    let cases: [(Graph, bool, Expected<'_>); 5] = [
         (after, true, &half),
         (before, true, &half),
         (last, true, &half),
