@@ -125,7 +125,7 @@ fn bench_measures_kernels() {
         ("depthwise:2,8,7,9,3,2", ["forward", "grad_input", "grad_weight"], [1, 1, 1]),
         ("grouped:2,8,7,9,3,1,4", ["forward", "grad_input", "grad_weight"], [1, 1, 1]),
         ("group_norm:2,32,4,4", ["forward", "backward", "both"], [2, 2, 4]),
-        ("layer_norm:40,30", ["forward", "backward", "both"], [4, 5, 9]),
+        ("layer_norm:40,30", ["forward", "backward", "both"], [3, 6, 9]),
         ("embedding:40,30,20", ["forward", "backward", "both"], [1, 1, 2]),
         ("cross_entropy:40,30", ["forward", "backward", "both"], [1, 1, 2]),
         ("linear_gelu:40,30,20", ["forward", "backward", "both"], [1, 4, 5]),

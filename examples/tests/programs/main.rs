@@ -5,7 +5,7 @@ mod curves;
 mod trainings;
 
 use std::env::{self, consts::EXE_SUFFIX};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use serde_json::Value;
@@ -17,13 +17,25 @@ fn run(name: &str, args: &[&str]) -> Output {
 
 /// An example, to be run on the CPU.
 fn command(name: &str) -> Command {
-    // Cargo puts test binaries into `deps/`. It builds the examples first, one folder above.
+    // Cargo puts test binaries into `deps/`. It builds the examples first, one folder above, but not with `--test`.
     let test = env::current_exe().unwrap();
     let program = test.ancestors().nth(2).unwrap().join("examples").join(format!("{name}{EXE_SUFFIX}"));
-    assert!(program.is_file(), "{} is missing: `cargo test -p meganeura-examples` builds it", program.display());
+    assert!(
+        is_current(&program),
+        "{} is missing or old: `cargo test -p meganeura-examples` builds it",
+        program.display()
+    );
     let mut command = Command::new(program);
     command.env("MEGANEURA_DEVICE", "cpu");
     command
+}
+
+/// `true` if a program is not older than the sources that Cargo lists beside it.
+fn is_current(program: &Path) -> bool {
+    let changed = |path: &Path| path.metadata().and_then(|metadata| metadata.modified()).ok();
+    let sources = std::fs::read_to_string(program.with_extension("d")).unwrap_or_default();
+    let newest = sources.split_whitespace().skip(1).filter_map(|source| changed(Path::new(source))).max();
+    changed(program).is_some_and(|built| newest.is_none_or(|newest| newest <= built))
 }
 
 /// A separate folder for each test, removed when the test passes.
