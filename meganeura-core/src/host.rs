@@ -5,6 +5,8 @@ mod kept;
 mod limit;
 mod spares;
 
+use std::ops::Range;
+
 pub(crate) use self::kept::Kept;
 pub(crate) use self::spares::Spares;
 use crate::error::bail;
@@ -229,14 +231,14 @@ impl HostBuffer {
         of_any!(self, data => bytemuck::cast_slice_mut(data))
     }
 
-    /// Overwrites everything with NaN, invalid indices or unlikely integers, which no kernel should ever read.
-    pub(crate) fn poison(&mut self) {
+    /// Overwrites elements with NaN, invalid indices or unlikely integers, which no kernel should ever read.
+    pub(crate) fn poison(&mut self, part: Range<usize>) {
         match self {
-            Self::F32(data) => data.fill(f32::NAN),
-            Self::F64(data) => data.fill(f64::NAN),
-            Self::U32(data) => data.fill(u32::MAX),
-            Self::I32(data) => data.fill(0x5a5a_5a5a),
-            Self::I64(data) => data.fill(0x5a5a_5a5a_5a5a_5a5a),
+            Self::F32(data) => data[part].fill(f32::NAN),
+            Self::F64(data) => data[part].fill(f64::NAN),
+            Self::U32(data) => data[part].fill(u32::MAX),
+            Self::I32(data) => data[part].fill(0x5a5a_5a5a),
+            Self::I64(data) => data[part].fill(0x5a5a_5a5a_5a5a_5a5a),
         }
     }
 }

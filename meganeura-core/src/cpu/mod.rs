@@ -17,6 +17,7 @@ pub(crate) use pool::{share_cores, threads};
 
 use crate::executor::{Bindings, Fixed};
 use crate::host::{HostBuffer, HostWord, Spares};
+use crate::kernel::launch::Binding;
 use crate::kernel::native::{Affine, Buffers, OutView, Real, Scratch, Slice, View};
 use crate::plan::{Place, Plan, Step, StorageId, StorageInfo, Work};
 use crate::storage::Storage;
@@ -239,19 +240,24 @@ impl RunMemory<'_> {
     /// Fails if a kernel gets no scratch memory, or returns another error. Results of earlier steps stay written.
     fn step<T: Real>(&mut self, step: &Step, host: &[HostWord], poison: bool) -> Result<()> {
         let mut written: Vec<_> = step.outputs.iter().map(|&(storage, _)| self.take(storage)).collect();
+        // The part of its buffer that each result has.
+        let part = |k: usize| {
+            let begin = step.binding_offset(Binding::Output(k));
+            begin..begin + step.outputs[k].1.shape.elements()
+        };
         if poison {
-            let fresh = written.iter_mut().zip(&step.outputs);
-            let fresh = fresh.filter(|(_, (storage, _))| step.reads().all(|read| read != *storage));
-            fresh.for_each(|(buffer, _)| buffer.poison());
+            let fresh = written.iter_mut().enumerate();
+            let fresh = fresh.filter(|(k, _)| step.reads().all(|read| read != step.outputs[*k].0));
+            fresh.for_each(|(k, buffer)| buffer.poison(part(k)));
         }
         let mut outputs: Vec<_> = written
             .iter_mut()
-            .zip(&step.outputs)
-            .map(|(buffer, (_, ty))| match buffer {
-                HostBuffer::U32(data) => OutView::Index(&mut data[..ty.shape.elements()]),
-                HostBuffer::I32(data) => OutView::Int(&mut data[..ty.shape.elements()]),
-                HostBuffer::I64(data) => OutView::Long(&mut data[..ty.shape.elements()]),
-                floats => OutView::Float(&mut T::slice_mut(floats)[..ty.shape.elements()]),
+            .enumerate()
+            .map(|(k, buffer)| match buffer {
+                HostBuffer::U32(data) => OutView::Index(&mut data[part(k)]),
+                HostBuffer::I32(data) => OutView::Int(&mut data[part(k)]),
+                HostBuffer::I64(data) => OutView::Long(&mut data[part(k)]),
+                floats => OutView::Float(&mut T::slice_mut(floats)[part(k)]),
             })
             .collect();
         let view = |input: &crate::plan::Operand| {

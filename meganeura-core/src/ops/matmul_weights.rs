@@ -48,12 +48,7 @@ impl Weights {
         let strips = scratch.prepared::<f32>(1, n.div_ceil(STRIP) * len, |all| {
             parallel(all, len, &|at, strip| {
                 let first = at / len * STRIP;
-                let count = STRIP.min(n - first);
-                for (term, strip) in strip.chunks_exact_mut(STRIP).enumerate() {
-                    for (j, to) in strip.iter_mut().enumerate() {
-                        *to = if j < count { b[term * row + (first + j) * column] } else { 0.0 };
-                    }
-                }
+                Strips::fill(strip, STRIP.min(n - first), &b[first * column..], [row, column]);
             });
         })?;
         Some(Self { shape: *shape, strips })

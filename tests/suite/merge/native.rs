@@ -11,6 +11,7 @@ use crate::nets::normal;
 pub(super) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("merge::native::every_convolution_finishes_its_results", convolutions));
     trials.push(Trial::test("merge::native::every_normalisation_finishes_its_results", normalisations));
+    trials.push(Trial::test("merge::native::joined_values_have_the_same_bits", joined));
     trials.push(Trial::test("merge::native::a_buffer_is_read_before_it_is_written", buffers));
 }
 
@@ -88,6 +89,29 @@ fn normalisations() -> Outcome {
                 Ok(input(tape, "x", shape)?.group_norm(groups, 1e-5, &weight, &bias))
             })?;
         }
+    }
+    Ok(())
+}
+
+/// Values that are stored where they are joined, beside those that a step joins.
+fn joined() -> Outcome {
+    for device in [Device::cpu(), Device::cpu_with(Precision::Double)] {
+        let run = |held: bool| -> Result<Vec<u64>> {
+            let tape = Tape::new(&device);
+            let (y, parts) = {
+                let (x, w) = (input(&tape, "x", &[1, 5, 9, 8])?, input(&tape, "w", &[7, 5, 3, 3])?);
+                let product = x.reshape([5, 72]).matmul(&input(&tape, "v", &[72, 72])?).reshape([1, 5, 9, 8]);
+                let pooled = x.flip(&[1]).max_pool2d([3; 2], [1; 2], [1; 2], [1; 2]);
+                let parts = [affine(&x.conv2d(&w, of(1, 1, 1)))?, pooled, x.tanh(), product.exp()];
+                (Var::concat(&parts.each_ref(), 1).softmax(1), parts)
+            };
+            let parts = held.then_some(parts);
+            let y = y.to_tensor()?.to_f64_vec()?;
+            let plan = device.plan_dumps().pop().expect("a plan was made");
+            assert_eq!(plan.contains("concat"), parts.is_some(), "{plan}");
+            Ok(y.into_iter().map(f64::to_bits).collect())
+        };
+        assert_eq!(run(false)?, run(true)?, "{device}");
     }
     Ok(())
 }

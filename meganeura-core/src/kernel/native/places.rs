@@ -1,6 +1,6 @@
 //! Places of the elements of a product's operands: see [`Block`](super::Block).
 
-use super::Block;
+use super::{Block, transpose};
 
 /// The place of each term in an operand, and of the columns of each term.
 pub(crate) trait Places: Copy {
@@ -113,6 +113,28 @@ pub(crate) const STRIP: usize = 2 * Block::COLUMNS;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Strips {
     pub(crate) terms: usize,
+}
+
+impl Strips {
+    /// Writes a strip of `count` columns, with zeros for those that are missing. Terms and columns of `x` are so far
+    /// apart.
+    pub(crate) fn fill(strip: &mut [f32], count: usize, x: &[f32], [term, column]: [usize; 2]) {
+        let terms = strip.len() / STRIP;
+        if count < STRIP {
+            strip.fill(0.0);
+        }
+        if term == 1 && column >= terms {
+            return transpose(x, column, strip, STRIP, [terms, count]);
+        }
+        for (k, strip) in strip.chunks_exact_mut(STRIP).enumerate() {
+            let x = &x[k * term..];
+            match (strip.first_chunk_mut::<STRIP>(), x.first_chunk()) {
+                // Without a call for each term.
+                (Some(strip), Some(x)) if column == 1 && count == STRIP => *strip = *x,
+                _ => strip[..count].iter_mut().enumerate().for_each(|(j, to)| *to = x[j * column]),
+            }
+        }
+    }
 }
 
 impl Places for Strips {

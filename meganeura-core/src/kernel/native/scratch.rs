@@ -111,7 +111,7 @@ impl Scratch {
         // No lock is held meanwhile: a thread that waits for parts of this may begin another run of the function.
         let mut numbers = HostBuffer::try_zeros(T::DTYPE, len).ok()?;
         if self.poison {
-            numbers.poison();
+            numbers.poison(0..len);
         }
         make(T::slice_mut(&mut numbers));
         Some(kept.keep(place, version, numbers))
@@ -135,7 +135,7 @@ impl Scratch {
             },
         };
         if self.poison {
-            buffer.poison();
+            buffer.poison(0..buffer.len());
         }
         Some(Borrowed { from: &self.buffers, buffer, len, numbers: PhantomData })
     }

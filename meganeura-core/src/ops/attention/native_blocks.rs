@@ -4,9 +4,7 @@
 use pulp::Arch;
 
 use super::native::{Matrices, Operands, Weights};
-use crate::kernel::native::{
-    Accumulate, Apart, Block, Borrowed, STRIP, Scratch, Shared, grain, parallel, tasks, transpose,
-};
+use crate::kernel::native::{self, Accumulate, Apart, Block, Borrowed, STRIP, Scratch, Shared, grain, parallel, tasks};
 
 /// The most queries of a task, in whole tiles. Their scores stay in the second-level cache with the keys.
 const ROWS: usize = 6 * Block::ROWS;
@@ -85,23 +83,8 @@ impl<'a> Strips<'a> {
         parallel(&mut numbers, several * len, &|at, part| {
             for (at, strip) in (at / len..).zip(part.chunks_exact_mut(len)) {
                 let first = at % strips * STRIP;
-                let count = STRIP.min(columns - first);
-                if count < STRIP {
-                    strip.fill(0.0);
-                }
                 let x = &x.from(at / strips, 0)[first * column..];
-                if term == 1 && column >= terms {
-                    transpose(x, column, strip, STRIP, [terms, count]);
-                    continue;
-                }
-                for (k, strip) in strip.chunks_exact_mut(STRIP).enumerate() {
-                    let x = &x[k * term..];
-                    match (strip.first_chunk_mut::<STRIP>(), x.first_chunk()) {
-                        // Without a call for each term.
-                        (Some(strip), Some(x)) if column == 1 && count == STRIP => *strip = *x,
-                        _ => strip[..count].iter_mut().enumerate().for_each(|(j, to)| *to = x[j * column]),
-                    }
-                }
+                native::Strips::fill(strip, STRIP.min(columns - first), x, [term, column]);
             }
         });
         Some(Self { numbers, terms, strips })

@@ -55,12 +55,8 @@ impl Strips {
         scratch.prepared::<f32>(1, self.groups * self.count * self.len(), |all| {
             parallel(all, self.len(), &|at, strip| {
                 let (group, first) = (at / self.len() / self.count, at / self.len() % self.count * STRIP);
-                for (term, strip) in strip.chunks_exact_mut(STRIP).enumerate() {
-                    for (row, to) in (first..).zip(strip) {
-                        let at = (group * self.rows + row) * self.depth + term;
-                        *to = if row < self.rows { w[at] } else { 0.0 };
-                    }
-                }
+                let w = &w[(group * self.rows + first) * self.depth..];
+                native::Strips::fill(strip, STRIP.min(self.rows - first), w, [1, self.depth]);
             });
         })
     }

@@ -209,18 +209,11 @@ fn write_strips(factor: Factor, [gates, h]: [usize; 2], weight: &[f32], to: &mut
     parallel(to, len, &|at, strip| {
         let (first, gate) = (at / len / gates * STRIP, at / len % gates);
         let weight = &weight[gate * h * h..][..h * h];
-        let count = STRIP.min(h - first);
-        if count < STRIP {
-            strip.fill(0.0);
-        }
-        match factor {
-            Factor::States => native::transpose(&weight[first * h..], h, strip, STRIP, [h, count]),
-            Factor::Cotangents => {
-                for (to, row) in strip.chunks_exact_mut(STRIP).zip(weight.chunks_exact(h)) {
-                    to[..count].copy_from_slice(&row[first..][..count]);
-                }
-            }
-        }
+        let (x, apart) = match factor {
+            Factor::States => (&weight[first * h..], [1, h]),
+            Factor::Cotangents => (&weight[first..], [h, 1]),
+        };
+        Strips::fill(strip, STRIP.min(h - first), x, apart);
     });
 }
 

@@ -12,7 +12,7 @@ use super::format::{Formats, Orders};
 use super::fuse::Item;
 use super::uses::{Origin, Uses};
 use crate::graph::{Exact, Graph, Node, Source, ValueId};
-use crate::kernel::launch::{Argument, Format};
+use crate::kernel::launch::{Argument, Binding, Format};
 use crate::ops::{KernelOp, Op, View};
 use crate::plan::{Input, KernelWork, Load, Operand, Place, Plan, Program, Step, StorageId, StorageInfo, Work};
 use crate::{DType, Layout, Shape, TensorType};
@@ -42,7 +42,11 @@ pub(super) fn lower(
         constants: HashMap::new(),
         leaves: HashMap::new(),
         host: None,
-        parts: if programs { parts::parts(uses, formats) } else { HashMap::new() },
+        parts: match bindings {
+            None => parts::ranges(uses, schedule),
+            Some(_) if programs => parts::parts(uses, formats),
+            Some(_) => HashMap::new(),
+        },
     };
     for (at, item) in schedule.iter().enumerate() {
         let orders = formats.orders(at);
@@ -80,7 +84,7 @@ struct Lowering<'a> {
     constants: HashMap<(Exact, TensorType), StorageId>,
     leaves: HashMap<usize, StorageId>,
     host: Option<StorageId>,
-    /// Values that programs may store into a part of another: that value, and the place in it.
+    /// Values that may be stored into a part of another: that value, and the place in it.
     parts: HashMap<ValueId, (ValueId, Layout)>,
 }
 
@@ -230,6 +234,17 @@ impl Lowering<'_> {
         self.plan.steps.push(Step { work, inputs, outputs, scratch, variant: "", offered, launches, binding_offsets });
     }
 
+    /// A step with these results, which may be ranges of others.
+    fn step_of(&mut self, work: Work, inputs: Vec<Operand>, values: &[ValueId]) {
+        let outputs = values.iter().map(|&value| self.range(value).unwrap_or_else(|| self.result(value))).collect();
+        self.step(work, inputs, outputs);
+        let begin = |(k, value)| Some((Binding::Output(k), self.parts.get(value)?.1.offset()));
+        if self.bindings.is_none() {
+            let begins = values.iter().enumerate().filter_map(begin).collect();
+            self.plan.steps.last_mut().expect("the step").binding_offsets = begins;
+        }
+    }
+
     /// The number that fills a value, if it is a constant or a number of the host.
     fn number(&self, value: ValueId) -> Option<Input> {
         match self.graph.maker(self.uses.origin(value).value).source {
@@ -285,11 +300,10 @@ impl Lowering<'_> {
         }
         let (store, values) = self.stored_by(node, op, orders.store, store, &mut inputs);
         self.overwrite(node, op, &inputs, values[0]);
-        let outputs = values.into_iter().map(|value| self.result(value)).collect();
         let (operands, types) = (node.inputs.len(), node.types.to_vec());
         let read = node.outputs().map(|value| self.uses.is_read_outside(value, &[])).collect();
         let work = KernelWork { op: op.clone(), operands, types, read, load, store, elementwise };
-        self.step(Work::Kernel(Box::new(work)), inputs, outputs);
+        self.step_of(Work::Kernel(Box::new(work)), inputs, &values);
     }
 
     /// Operand `k` of a kernel that reads it from memory.
@@ -322,7 +336,7 @@ impl Lowering<'_> {
                 let (program, results) = self.program(store, &values, order, inputs);
                 return (Some(program), results);
             }
-            if !values.iter().any(|value| self.parts.contains_key(value)) {
+            if !self.programs || !values.iter().any(|value| self.parts.contains_key(value)) {
                 return (None, values);
             }
             let mut program = Program::copies(node.types[0].shape, values.len());
@@ -336,7 +350,7 @@ impl Lowering<'_> {
             values.extend(&results[1..]);
             return (Some(program), values);
         }
-        let stores_part = op.stores() && self.parts.contains_key(&node.first);
+        let stores_part = self.programs && op.stores() && self.parts.contains_key(&node.first);
         if !order.is_bf16() && !stores_part {
             return (None, values);
         }
@@ -350,8 +364,7 @@ impl Lowering<'_> {
     fn group(&mut self, nodes: &[usize], order: Format) {
         let mut operands = Vec::new();
         let (program, results) = self.program(nodes, &[], order, &mut operands);
-        let outputs = results.into_iter().map(|value| self.result(value)).collect();
-        self.step(Work::Pointwise(program), operands, outputs);
+        self.step_of(Work::Pointwise(program), operands, &results);
     }
 
     /// Memory for the value to be computed next, which may be a part of another's.
