@@ -4,7 +4,7 @@ use std::thread;
 
 use libtest_mimic::Trial;
 use meganeura::data::{Array, Dataset};
-use meganeura::nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Dropout, Embedding, Gelu, Linear, Relu};
+use meganeura::nn::{BatchNorm2d, Conv2d, ConvTranspose2d, Dropout, Embedding, Gelu, Hardswish, Linear, Relu, Silu};
 use meganeura::optim::{Optimizer, Sgd, TrainStep};
 use meganeura::serve::Batched;
 use meganeura::train::Trainer;
@@ -74,13 +74,13 @@ fn same_as_a_tape(device: &Device) -> Outcome {
 }
 
 /// Layers whose native kernels prepare their weights: by Winograd's algorithm, and in strips of channels, grouped,
-/// strided, 1×1 and transposed.
+/// strided, 1×1 and transposed; some with an activation.
 fn weights_that_change(device: &Device) -> Outcome {
     let layers = (
         Conv2d::new(3, 40, 3).padding(1),
         Conv2d::new(40, 50, 3).padding(1),
         Conv2d::new(50, 36, 3).stride(2).groups(2),
-        (Conv2d::new(36, 38, 1).groups(2), Relu, Conv2d::new(38, 36, 1)),
+        (Hardswish, Conv2d::new(36, 38, 1).groups(2), Relu, Conv2d::new(38, 36, 1), Silu),
         ConvTranspose2d::new(36, 20, 3).padding(1),
     );
     let mut net = layers.init(device, Seed::new(1))?;

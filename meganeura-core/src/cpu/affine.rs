@@ -5,11 +5,15 @@ use std::borrow::Cow;
 
 use super::pointwise::Source;
 use crate::host::HostWord;
-use crate::kernel::native::{Affine, Bound, NONE, Number, Real};
+use crate::kernel::native::{Activation, Affine, Bound, HardSwish, NONE, Number, Real};
+use crate::ops::Pointwise;
 use crate::plan::{Input, Part, Program};
 
 /// Elements of a channel from which a pass is worth its start.
 const LEAST: usize = 8;
+
+/// Elements of a result from which looking for the form is worth it.
+const LEAST_STEP: usize = 1024;
 
 /// The parts of the form, in their order.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -21,6 +25,7 @@ enum Stage {
     Shift,
     Residual,
     Bound,
+    Activation,
 }
 
 /// Several of them, one after the other.
@@ -45,20 +50,48 @@ impl<'a, T: Real> Affine<'a, T> {
     /// The beginning of a program on a kernel's result that has this form, and what remains of the program, if anything
     /// does.
     fn split(program: &Program, inputs: &[Source<'a, T>], host: &[HostWord]) -> Option<(Self, Option<Program>)> {
-        let mut found = Self::nothing();
-        let (mut stage, mut count) = (Stage::Result, 0);
-        for part in program.parts() {
-            let Some(next) = found.take(stage, part, inputs, host) else { break };
-            (stage, count) = (next, count + 1);
+        let mut most = usize::MAX;
+        loop {
+            let mut found = Self::nothing();
+            let (mut stage, mut parts, mut count) = (Stage::Result, 0, 0);
+            for (part, instructions) in program.parts().take(most) {
+                let Some(next) = found.take(stage, part, inputs, host) else { break };
+                (stage, parts, count) = (next, parts + 1, count + instructions);
+            }
+            if count == 0 {
+                return None;
+            }
+            match program.after(count) {
+                Some(rest) => return Some((found, (!rest.instructions.is_empty()).then_some(rest))),
+                // The rest needs a result before the last.
+                None => most = parts - 1,
+            }
         }
-        if count == 0 {
-            return None;
-        }
-        let rest = program.after(count)?;
-        Some((found, (!rest.instructions.is_empty()).then_some(rest)))
     }
 
-    /// Takes an instruction on the result of those before, if the form goes on with it.
+    /// A program in a step of its own as one pass of this form over an operand, which is updated in place if it is
+    /// `None`. Others are numbers of channels, which would have to be gathered otherwise.
+    pub(super) fn over_operand(
+        program: &Program,
+        inputs: &[Source<'a, T>],
+        host: &[HostWord],
+    ) -> Option<(Self, Option<&'a [T]>)> {
+        if program.shape.elements() < LEAST_STEP || program.results.len() != 1 {
+            return None;
+        }
+        let (_, operands) = program.instructions.first()?;
+        operands.iter().find_map(|input| {
+            let Input::Operand(k) = *input else { return None };
+            let x = match inputs[k] {
+                Source::View(_) => Some(dense(*input, inputs)?),
+                Source::Updated(_) => None,
+            };
+            let (affine, rest) = Self::split(&program.on(*input), inputs, host)?;
+            (rest.is_none() && affine.channels != NONE).then_some((affine, x))
+        })
+    }
+
+    /// Takes a part on the result of those before, if the form goes on with it.
     fn take(&mut self, stage: Stage, part: Part, inputs: &[Source<'a, T>], host: &[HostWord]) -> Option<Stage> {
         match part {
             Part::Minus(m) if stage < Stage::Offset => {
@@ -91,6 +124,10 @@ impl<'a, T: Real> Affine<'a, T> {
                 self.bound = Bound::Clamp(number(low, host)?, number(high, host)?);
                 Some(Stage::Bound)
             }
+            part if stage < Stage::Activation => {
+                self.activation = Some(activation(part, host)?);
+                Some(Stage::Activation)
+            }
             _ => None,
         }
     }
@@ -112,6 +149,31 @@ impl<'a, T: Real> Affine<'a, T> {
             (inner >= LEAST || inner == 1 && count >= LEAST) && (self.channels == NONE || self.channels == channels);
         fits.then(|| self.channels = channels).map(|()| Number::Channels(data, step))
     }
+}
+
+/// A part that is a function of one number.
+fn activation<T: Real>(part: Part, host: &[HostWord]) -> Option<Activation<T>> {
+    Some(match part {
+        Part::HardSwish { factor, shift, bounds: [low, high], scale } => {
+            let or_one = |input: Option<Input>| input.map_or(Some(T::ONE), |input| number(input, host));
+            Activation::HardSwish(HardSwish {
+                factor: or_one(factor)?,
+                shift: number(shift, host)?,
+                low: number(low, host)?,
+                high: number(high, host)?,
+                scale: or_one(scale.map(|(_, scale)| scale))?,
+                divides: scale.is_some_and(|(op, _)| op == Pointwise::Div),
+            })
+        }
+        Part::Gated => Activation::Gated,
+        Part::LeakyRelu(slope) => Activation::LeakyRelu(number(slope, host)?),
+        Part::Function(Pointwise::Sigmoid) => Activation::Sigmoid,
+        Part::Function(Pointwise::Silu) => Activation::Silu,
+        Part::Function(Pointwise::Gelu) => Activation::Gelu,
+        Part::Function(Pointwise::GeluTanh) => Activation::GeluTanh,
+        Part::Function(Pointwise::Tanh) => Activation::Tanh,
+        _ => return None,
+    })
 }
 
 /// A number that is the same for all elements.
@@ -222,10 +284,54 @@ mod tests {
             hold(instructions, taken >> 5 != 3);
         }
         let scaled = (Pointwise::Mul, vec![Input::Kernel(0), constant(0.5)]);
-        hold(vec![scaled.clone(), (Pointwise::Sigmoid, vec![Input::Result(0)])], false);
-        hold(vec![scaled.clone(), (Pointwise::Add, vec![Input::Result(0), Input::Operand(4)])], false);
-        let silu = (Pointwise::Sigmoid, vec![Input::Result(0)]);
-        hold(vec![scaled, silu, (Pointwise::Mul, vec![Input::Result(0), Input::Result(1)])], false);
+        hold(vec![scaled.clone(), (Pointwise::Exp, vec![Input::Result(0)])], false);
+        hold(vec![scaled, (Pointwise::Add, vec![Input::Result(0), Input::Operand(4)])], false);
+    }
+
+    #[test]
+    fn an_activation_ends_the_form() {
+        let x = Input::Result(1);
+        let next = |k: usize| Input::Result(2 + k);
+        let gate = |first: Vec<Instruction>| {
+            let at = first.len();
+            let mut all = first;
+            let sum = if at == 0 { x } else { next(at - 1) };
+            all.push((Pointwise::Add, vec![sum, constant(0.5)]));
+            all.push((Pointwise::Clamp, vec![next(at), constant(0.0), constant(1.0)]));
+            all.push((Pointwise::Mul, vec![next(at + 1), x]));
+            all
+        };
+        let factor = || vec![(Pointwise::Mul, vec![x, constant(0.25)])];
+        let activations: Vec<Vec<Instruction>> = vec![
+            gate(vec![]),
+            gate(factor()),
+            [gate(vec![]), vec![(Pointwise::Mul, vec![next(2), constant(0.3)])]].concat(),
+            [gate(factor()), vec![(Pointwise::Div, vec![next(3), constant(0.3)])]].concat(),
+            vec![(Pointwise::LeakyRelu, vec![x, constant(0.1)])],
+            vec![(Pointwise::Sigmoid, vec![x])],
+            vec![(Pointwise::Sigmoid, vec![x]), (Pointwise::Mul, vec![x, next(0)])],
+            vec![(Pointwise::Silu, vec![x])],
+            vec![(Pointwise::Gelu, vec![x])],
+            vec![(Pointwise::GeluTanh, vec![x])],
+            vec![(Pointwise::Tanh, vec![x])],
+        ];
+        for activation in activations {
+            let first = |shift| {
+                vec![
+                    (Pointwise::Sub, vec![Input::Kernel(0), Input::Operand(0)]),
+                    (Pointwise::Add, vec![Input::Result(0), shift]),
+                ]
+            };
+            // The shift is that of a channel, or a residual.
+            hold([first(Input::Operand(1)), activation.clone()].concat(), true);
+            hold([first(Input::Operand(3)), activation.clone()].concat(), true);
+            // More follows, or the activation reads more.
+            let last = Input::Result(activation.len() + 1);
+            let more = vec![(Pointwise::Mul, vec![last, Input::Operand(2)])];
+            hold([first(Input::Operand(1)), activation.clone(), more].concat(), false);
+            let more = vec![(Pointwise::Mul, vec![last, x])];
+            hold([first(Input::Operand(1)), activation, more].concat(), false);
+        }
     }
 
     #[test]
@@ -241,14 +347,16 @@ mod tests {
             vec![(Pointwise::Relu, vec![x]), (Pointwise::Mul, vec![Input::Result(0), x])],
         ];
         others.into_iter().for_each(|program| assert!(split(program.clone()).is_none(), "{program:?}"));
-        // Of instructions that need a result before the last, none is taken.
-        let relu = (Pointwise::Relu, vec![Input::Result(0)]);
+    }
+
+    #[test]
+    fn results_that_are_needed_again_end_the_form() {
         let program = vec![
-            (Pointwise::Mul, vec![x, of_channel]),
-            relu,
+            (Pointwise::Mul, vec![Input::Kernel(0), Input::Operand(0)]),
+            (Pointwise::Relu, vec![Input::Result(0)]),
             (Pointwise::Sub, vec![Input::Result(1), Input::Result(0)]),
         ];
-        assert!(split(program).is_none());
+        hold(program, false);
     }
 
     #[test]

@@ -9,7 +9,9 @@ use rayon::prelude::*;
 use super::affine::Chain;
 use crate::Layout;
 use crate::host::HostWord;
-use crate::kernel::native::{self, Affine, Finish, OutView, Real, Run, Scratch, Shared, Slice, Transposed, View};
+use crate::kernel::native::{
+    self, Affine, Finish, OutView, Real, Run, Scratch, Shared, Slice, Transposed, View, parallel,
+};
 use crate::plan::{Input, Program};
 
 /// Elements in a block.
@@ -35,6 +37,9 @@ pub(super) fn run<T: Real>(
 ) {
     if let [to @ (OutView::Index(_) | OutView::Int(_) | OutView::Long(_))] = outputs {
         return copy_integers(program, &inputs, to);
+    }
+    if let ([OutView::Float(to)], Some((affine, x))) = (&mut *outputs, Affine::over_operand(program, &inputs, host)) {
+        return parallel(to, TASK, &|first, y| affine.run(first, x.map(|x| &x[first..][..y.len()]), y));
     }
     let transposed: Vec<_> = inputs.iter().map(transposed).collect();
     if let ([Some(transposed)], [OutView::Float(to)], []) = (&transposed[..], &mut *outputs, &program.instructions[..])

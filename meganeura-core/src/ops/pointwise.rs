@@ -15,7 +15,8 @@ use pulp::Simd;
 use super::Primitive;
 #[cfg(feature = "onnx")]
 use super::form;
-use crate::kernel::native::Real;
+pub(crate) use crate::kernel::native::SQRT_2_OVER_PI;
+use crate::kernel::native::{self, Real};
 use crate::{Result, TensorType};
 
 /// Evaluates one row's expression over slices of equal length.
@@ -131,8 +132,6 @@ impl Pointwise {
 }
 
 each_row!(operations);
-
-pub(crate) const SQRT_2_OVER_PI: f64 = 0.797_884_560_802_865_4;
 
 #[inline]
 fn truth<T: Real>(condition: bool) -> T {

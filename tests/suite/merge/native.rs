@@ -10,6 +10,7 @@ use crate::nets::normal;
 
 pub(super) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("merge::native::every_convolution_finishes_its_results", convolutions));
+    trials.push(Trial::test("merge::native::every_convolution_finishes_with_an_activation", activations));
     trials.push(Trial::test("merge::native::every_normalisation_finishes_its_results", normalisations));
     trials.push(Trial::test("merge::native::joined_values_have_the_same_bits", joined));
     trials.push(Trial::test("merge::native::a_buffer_is_read_before_it_is_written", buffers));
@@ -41,7 +42,24 @@ fn planes() -> [([usize; 4], [usize; 4], Conv2dOptions); 13] {
 }
 
 /// Elementwise work on a result.
-type Work = fn(&Var) -> Result<Var>;
+type Work<'a> = &'a dyn Fn(&Var) -> Result<Var>;
+
+/// Functions that follow such work in the same pass, with some that are left for another.
+const ACTIVATIONS: [fn(&Var) -> Var; 13] = [
+    |x| x * (x.scale(1.0 / 6.0) + x.constant(0.5)).clamp(0.0, 1.0),
+    |x| x * (x + 3.0).clamp(0.0, 6.0) * (1.0 / 6.0),
+    |x| (x + 3.0).clamp(0.0, 6.0) * x / 6.0,
+    |x| x.leaky_relu(0.1),
+    Var::sigmoid,
+    Var::silu,
+    |x| x.sigmoid() * x,
+    Var::gelu,
+    Var::gelu_tanh,
+    Var::tanh,
+    |x| x.relu().tanh(),
+    |x| x.silu().square() + 0.5,
+    |x| x * (x * 0.5 + 0.5).clamp(0.0, 1.0).square(),
+];
 
 fn input(tape: &Tape, name: &str, shape: &[usize]) -> Result<Var> {
     let data = normal(name, shape.iter().product());
@@ -64,10 +82,33 @@ fn more(y: &Var) -> Result<Var> {
 }
 
 fn convolutions() -> Outcome {
+    every_convolution(&[("affine", &affine), ("more", &more)])
+}
+
+/// Each activation after a shift of channels, every other one after a residual as well.
+fn activations() -> Outcome {
+    let work = |at: usize| {
+        move |y: &Var| {
+            let (tape, dims) = (y.tape(), y.shape());
+            let mut of_channels = vec![1; dims.rank()];
+            of_channels[1] = dims[1];
+            let shifted = y + input(tape, "shift", &of_channels)?;
+            let x = if at % 2 == 0 { shifted } else { shifted + input(tape, "residual", dims.dims())? };
+            Ok(ACTIVATIONS[at](&x))
+        }
+    };
+    let works: Vec<_> = (0..ACTIVATIONS.len()).map(work).collect();
+    let names: Vec<_> = (0..works.len()).map(|at| format!("activation {at}")).collect();
+    let works: Vec<(&str, Work<'_>)> =
+        names.iter().zip(&works).map(|(name, work)| (&name[..], work as Work<'_>)).collect();
+    every_convolution(&works)
+}
+
+fn every_convolution(works: &[(&str, Work<'_>)]) -> Outcome {
     let volumes = |x: &Var, w: &Var| x.conv3d(w, Conv3dOptions { padding: [1; 3], ..Conv3dOptions::default() });
     for device in [Device::cpu(), Device::cpu_with(Precision::Double)] {
-        for (case, work) in (0..=planes().len()).flat_map(|case| [(case, affine as Work), (case, more)]) {
-            hold(&device, &format!("case {case}"), work, &|tape| {
+        for (case, &(name, work)) in (0..=planes().len()).flat_map(|case| works.iter().map(move |work| (case, work))) {
+            hold(&device, &format!("{name}, case {case}"), work, &|tape| {
                 let Some((x, w, options)) = planes().get(case).copied() else {
                     return Ok(volumes(&input(tape, "x", &[2, 3, 4, 5, 18])?, &input(tape, "w", &[7, 3, 3, 3, 3])?));
                 };
@@ -84,7 +125,7 @@ fn normalisations() -> Outcome {
         [(&[37, 1, 192], 1), (&[700, 1, 3], 1), (&[2, 6, 4, 5], 3), (&[3, 700], 2), (&[1, 2, 100, 90], 1)];
     for device in [Device::cpu(), Device::cpu_with(Precision::Double)] {
         for (shape, groups) in cases {
-            hold(&device, &format!("{shape:?}"), affine, &|tape| {
+            hold(&device, &format!("{shape:?}"), &affine, &|tape| {
                 let [weight, bias] = [input(tape, "weight", &shape[1..2])?, input(tape, "bias", &shape[1..2])?];
                 Ok(input(tape, "x", shape)?.group_norm(groups, 1e-5, &weight, &bias))
             })?;
@@ -117,7 +158,7 @@ fn joined() -> Outcome {
 }
 
 /// Compares work inside of a kernel with the same work as a step of its own.
-fn hold(device: &Device, what: &str, work: Work, record: &dyn Fn(&Tape) -> Result<Var>) -> Outcome {
+fn hold(device: &Device, what: &str, work: Work<'_>, record: &dyn Fn(&Tape) -> Result<Var>) -> Outcome {
     let tape = Tape::new(device);
     let y = {
         let own = record(&tape)?;

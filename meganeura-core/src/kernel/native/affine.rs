@@ -1,10 +1,12 @@
 //! The work that follows most convolutions, `bound((x − m)·f + s + r)`, in one pass: a normalisation by running
-//! statistics or a bias, a residual, an activation. `m`, `f` and `s` are numbers of each channel, and all but one of
-//! these parts may be missing. Quantised numbers are rounded before `s` is added, their zero point.
+//! statistics or a bias, a residual, bounds. `m`, `f` and `s` are numbers of each channel, and all but one of these
+//! parts may be missing. Quantised numbers are rounded before `s` is added, their zero point. An activation of other
+//! form follows in a pass of its own, while the numbers are in the L1 cache.
 
 use pulp::{Simd, WithSimd};
 
-use super::{Real, Run, Shared};
+use super::activation::{clamped, splat};
+use super::{Activation, Real, Run, Shared};
 
 /// The channels of numbers that are all the same.
 pub(crate) const NONE: [usize; 2] = [1, usize::MAX];
@@ -54,6 +56,7 @@ pub struct Affine<'a, T> {
     /// As many numbers as the result has.
     pub(crate) residual: Option<&'a [T]>,
     pub(crate) bound: Bound<T>,
+    pub(crate) activation: Option<Activation<T>>,
     /// Channels, and the adjacent elements of each. With one element, they are the columns of a matrix.
     pub(crate) channels: [usize; 2],
     arch: pulp::Arch,
@@ -65,7 +68,8 @@ impl<T: Real> Affine<'_, T> {
         // x − 0, x·1 and x + −0 are x, bit by bit.
         let numbers = [0.0, 1.0, -0.0].map(|none| Number::One(T::from_f64(none)));
         let arch = pulp::Arch::new();
-        Self { numbers, is_rounded: false, residual: None, bound: Bound::None, channels: NONE, arch }
+        let (residual, bound, activation) = (None, Bound::None, None);
+        Self { numbers, is_rounded: false, residual, bound, activation, channels: NONE, arch }
     }
 
     /// Computes neighbouring elements, from number `first` on: from `x` into `y`, or all in `y`.
@@ -91,7 +95,16 @@ impl<T: Real> Affine<'_, T> {
 
     /// Likewise; `first` lies at this place of this channel, which is counted over all images.
     #[inline(always)]
-    fn run_from<S: Simd>(&self, simd: S, first: usize, [channel, inside]: [usize; 2], x: Option<&[T]>, y: &mut [T]) {
+    fn run_from<S: Simd>(&self, simd: S, first: usize, place: [usize; 2], x: Option<&[T]>, y: &mut [T]) {
+        self.run_form(simd, first, place, x, y);
+        if let Some(activation) = &self.activation {
+            activation.run(simd, y);
+        }
+    }
+
+    /// The work without its activation.
+    #[inline(always)]
+    fn run_form<S: Simd>(&self, simd: S, first: usize, [channel, inside]: [usize; 2], x: Option<&[T]>, y: &mut [T]) {
         let [count, inner] = self.channels;
         if inner == 1 && self.run_columns(simd, first, x, y) {
             return;
@@ -174,11 +187,6 @@ fn load<S: Simd>(simd: S, x: &[f32]) -> S::f32s {
     }
 }
 
-/// A number as it is in single precision.
-fn single<T: Real>(x: T) -> f32 {
-    T::singles(&[x]).map_or(0.0, |x| x[0])
-}
-
 /// Elements with the same numbers.
 struct Stretch<'a, T> {
     numbers: [T; 3],
@@ -236,11 +244,11 @@ struct Vectors<S: Simd> {
 impl<S: Simd> Vectors<S> {
     #[inline(always)]
     fn new<T: Real>(simd: S, [m, f, s]: [T; 3], is_rounded: bool, bound: Bound<T>) -> Self {
-        let numbers = [simd.splat_f32s(single(m)), simd.splat_f32s(single(f)), simd.splat_f32s(single(s))];
+        let numbers = [splat(simd, m), splat(simd, f), splat(simd, s)];
         let bound = match bound {
             Bound::None => Bound::None,
             Bound::Relu => Bound::Relu,
-            Bound::Clamp(low, high) => Bound::Clamp(simd.splat_f32s(single(low)), simd.splat_f32s(single(high))),
+            Bound::Clamp(low, high) => Bound::Clamp(splat(simd, low), splat(simd, high)),
         };
         Self { simd, numbers, is_rounded, bound }
     }
@@ -279,10 +287,7 @@ impl<S: Simd> Vectors<S> {
                 let zero = simd.splat_f32s(0.0);
                 simd.select_f32s(simd.less_than_or_equal_f32s(x, zero), zero, x)
             }
-            Bound::Clamp(low, high) => {
-                let below = simd.select_f32s(simd.greater_than_f32s(x, high), high, x);
-                simd.select_f32s(simd.less_than_f32s(x, low), low, below)
-            }
+            Bound::Clamp(low, high) => clamped(simd, x, [low, high]),
         }
     }
 }

@@ -142,6 +142,11 @@ pub(crate) trait Then<L: Lanes>: Copy {
     /// What all rows of a tile need.
     type Tile: Copy;
 
+    /// `true` if the sums of a tile are stored at once.
+    fn stores_tiles(self) -> bool {
+        false
+    }
+
     /// A tile whose first row and column these are. Fetches what is stored next: rows of a result are often far apart,
     /// and in no cache.
     ///
@@ -156,6 +161,13 @@ pub(crate) trait Then<L: Lanes>: Copy {
     ///
     /// As above.
     unsafe fn store<const N: usize>(self, lanes: L, tile: Self::Tile, row: usize, sums: &[L::Sums; N]);
+
+    /// Stores a tile whose first row and column these are.
+    ///
+    /// # Safety
+    ///
+    /// As above.
+    unsafe fn store_tile<const N: usize>(self, lanes: L, row: usize, column: usize, sums: &mut [[L::Sums; N]]);
 }
 
 impl<L: Lanes> Then<L> for () {
@@ -167,6 +179,9 @@ impl<L: Lanes> Then<L> for () {
 
     #[inline(always)]
     unsafe fn store<const N: usize>(self, _: L, (): (), _: usize, _: &[L::Sums; N]) {}
+
+    #[inline(always)]
+    unsafe fn store_tile<const N: usize>(self, _: L, _: usize, _: usize, _: &mut [[L::Sums; N]]) {}
 }
 
 /// Elements from a load to the place that is fetched meanwhile.
@@ -282,6 +297,12 @@ impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
                         *sum = lanes.add(lanes.load(self.place::<L>(row + i, column, j)), *sum);
                     }
                 }
+            }
+            if stores && then.stores_tiles() {
+                // Another copy, since these sums leave the registers.
+                let mut sums = sums;
+                then.store_tile(lanes, row, column, &mut sums);
+                return;
             }
             if stores {
                 let tile = then.tile::<M, N>(lanes, row, column);

@@ -1,12 +1,15 @@
 //! Sums of products that are finished while they are in registers: the elementwise work of [`Affine`], without
-//! branches.
+//! branches. With an activation, the sums of a tile are finished in one function, which is compiled once: its code would
+//! be too large for every tile.
 
-use pulp::{MemMask, Simd, WithSimd};
+use pulp::{MemMask, Simd, WithSimd, bytemuck};
 
 use super::block::{Block, Floats, Then};
 use super::prefetch::prefetch_line;
 use super::windows::in_line;
-use super::{Affine, Bound, NONE, Number, Places, Shared};
+use super::{Activation, Affine, Bound, NONE, Number, Places, Shared};
+
+const NO_BOUNDS: [f32; 3] = [f32::NEG_INFINITY, f32::NEG_INFINITY, f32::INFINITY];
 
 /// What the numbers of the form belong to.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,6 +28,7 @@ pub(crate) struct Finished<'a, const GAPS: bool = false> {
     residual: Option<&'a [f32]>,
     /// What is at most the first of these is the second, and what is more than the third is that.
     bounds: [f32; 3],
+    activation: Option<&'a Activation<f32>>,
     y: &'a Shared<'a, f32>,
     /// The numbers of the first element in the result, and of its row or column among those that have values.
     first: usize,
@@ -48,6 +52,9 @@ pub(crate) struct Gaps {
 /// Neighbouring elements of a vector that are adjacent in the result: their place after that of the row's first
 /// element, counted from where the vector's first would be, and which they are.
 type Piece<S> = (usize, MemMask<<S as Simd>::m32s>);
+
+/// The pieces of each vector of a tile's rows, and their numbers if they are of columns.
+type Columns<S> = ([[Piece<S>; 2]; 2], [[<S as Simd>::f32s; 3]; 2]);
 
 impl<'a> Finished<'a> {
     /// Rows that are parts of channels, for images with so many channels of so many elements. `None` if the work has
@@ -81,7 +88,7 @@ impl<'a> Finished<'a> {
         y: &'a Shared<'a, f32>,
     ) -> Self {
         let bounds = match affine.bound {
-            Bound::None => [f32::NEG_INFINITY, f32::NEG_INFINITY, f32::INFINITY],
+            Bound::None => NO_BOUNDS,
             // Of zeros, -0 becomes 0.
             Bound::Relu => [0.0, 0.0, f32::INFINITY],
             Bound::Clamp(low, high) => [low.next_down(), low, high],
@@ -91,6 +98,7 @@ impl<'a> Finished<'a> {
             values,
             residual: affine.residual,
             bounds,
+            activation: affine.activation.as_ref(),
             y,
             first: 0,
             begin: 0,
@@ -111,8 +119,8 @@ impl<'a> Finished<'a> {
 
     /// The same product in lines with gaps, if there are any; its first element is that of the first line then.
     pub(crate) fn in_lines(self, lines: Option<Gaps>) -> Finished<'a, true> {
-        let Self { numbers, values, residual, bounds, y, first, begin, apart, columns, .. } = self;
-        Finished { numbers, values, residual, bounds, y, first, begin, apart, columns, lines }
+        let Self { numbers, values, residual, bounds, activation, y, first, begin, apart, columns, .. } = self;
+        Finished { numbers, values, residual, bounds, activation, y, first, begin, apart, columns, lines }
     }
 }
 
@@ -139,11 +147,11 @@ impl<const GAPS: bool> Finished<'_, GAPS> {
         self.first + row * self.apart
     }
 
-    /// Fetches the places behind a tile's vectors.
+    /// Fetches the places behind the vectors of some rows.
     #[inline(always)]
-    fn fetch<S: Simd, const M: usize, const N: usize>(&self, row: usize, behind: usize) {
+    fn fetch<S: Simd>(&self, row: usize, rows: usize, behind: usize) {
         let mut place = self.y.as_ptr().wrapping_add(self.place(row) + behind);
-        for _ in 0..M {
+        for _ in 0..rows {
             prefetch_line(place);
             prefetch_line(place.wrapping_add(S::F32_LANES));
             place = place.wrapping_add(self.apart);
@@ -163,6 +171,57 @@ impl<const GAPS: bool> Finished<'_, GAPS> {
             ((line * len).wrapping_add_signed(at), in_line(simd, at, end.min(len)))
         };
         [of_line(line, at.cast_signed()), of_line(line + 1, at.cast_signed() - apart.cast_signed())]
+    }
+
+    /// The pieces of a vector that there may be.
+    #[inline(always)]
+    fn in_use<S: Simd>(&self, pieces: [Piece<S>; 2]) -> impl Iterator<Item = Piece<S>> {
+        pieces.into_iter().take(if GAPS && self.lines.is_some() { 2 } else { 1 })
+    }
+
+    /// What some rows of so many vectors need.
+    ///
+    /// # Safety
+    ///
+    /// The rows and columns are of the product.
+    #[inline(always)]
+    unsafe fn of_tile<S: Simd>(&self, simd: S, [row, column]: [usize; 2], [rows, vectors]: [usize; 2]) -> Columns<S> {
+        let mut pieces = [self.pieces(simd, column); 2];
+        if vectors == 2 {
+            pieces[1] = self.pieces(simd, column + S::F32_LANES);
+        }
+        self.fetch::<S>(row, rows, pieces[vectors - 1][0].0 + S::F32_LANES);
+        let mut numbers = [[simd.splat_f32s(0.0); 3]; 2];
+        if self.numbers == Numbers::OfColumns {
+            for j in 0..vectors {
+                for (number, &(data, step)) in numbers[j].iter_mut().zip(&self.values) {
+                    *number = if step == 0 {
+                        simd.splat_f32s(data[0])
+                    } else {
+                        let from = data.as_ptr().wrapping_add(self.begin + column + j * S::F32_LANES);
+                        // SAFETY: `expect_all` found numbers for each column, and neighbouring ones are adjacent.
+                        unsafe { simd.mask_load_ptr_f32s(pieces[j][0].1, from) }
+                    };
+                }
+            }
+        }
+        (pieces, numbers)
+    }
+
+    /// Replaces the numbers of columns by those of a row, if they are of rows.
+    ///
+    /// # Safety
+    ///
+    /// The row is of the product.
+    #[inline(always)]
+    unsafe fn of_row<S: Simd>(&self, simd: S, row: usize, numbers: &mut [[S::f32s; 3]; 2]) {
+        if self.numbers == Numbers::OfRows {
+            for (k, &(data, step)) in self.values.iter().enumerate() {
+                // SAFETY: `expect_all` found numbers for each row.
+                let number = simd.splat_f32s(unsafe { *data.get_unchecked((self.begin + row) * step) });
+                (numbers[0][k], numbers[1][k]) = (number, number);
+            }
+        }
     }
 
     /// A vector with all but its residual, in bounds.
@@ -239,8 +298,12 @@ impl<R: Places, A: Places, B: Places, const GAPS: bool> WithSimd for InPlace<'_,
 
 impl<S: Simd, const GAPS: bool> Then<Floats<S>> for Finished<'_, GAPS> {
     const STORES: bool = true;
-    /// The pieces of each vector, and their numbers if they are of columns.
-    type Tile = ([[Piece<S>; 2]; 2], [[S::f32s; 3]; 2]);
+    type Tile = Columns<S>;
+
+    #[inline(always)]
+    fn stores_tiles(self) -> bool {
+        self.activation.is_some()
+    }
 
     #[inline(always)]
     unsafe fn tile<const M: usize, const N: usize>(
@@ -249,26 +312,8 @@ impl<S: Simd, const GAPS: bool> Then<Floats<S>> for Finished<'_, GAPS> {
         row: usize,
         column: usize,
     ) -> Self::Tile {
-        let mut pieces = [self.pieces(simd, column); 2];
-        if N == 2 {
-            pieces[1] = self.pieces(simd, column + S::F32_LANES);
-        }
-        self.fetch::<S, M, N>(row, pieces[N - 1][0].0 + S::F32_LANES);
-        let mut numbers = [[simd.splat_f32s(0.0); 3]; 2];
-        if self.numbers == Numbers::OfColumns {
-            for j in 0..N {
-                for (number, &(data, step)) in numbers[j].iter_mut().zip(&self.values) {
-                    *number = if step == 0 {
-                        simd.splat_f32s(data[0])
-                    } else {
-                        let from = data.as_ptr().wrapping_add(self.begin + column + j * S::F32_LANES);
-                        // SAFETY: `expect_all` found numbers for each column, and neighbouring ones are adjacent.
-                        unsafe { simd.mask_load_ptr_f32s(pieces[j][0].1, from) }
-                    };
-                }
-            }
-        }
-        (pieces, numbers)
+        // SAFETY: the caller's promise.
+        unsafe { self.of_tile(simd, [row, column], [M, N]) }
     }
 
     #[inline(always)]
@@ -279,17 +324,12 @@ impl<S: Simd, const GAPS: bool> Then<Floats<S>> for Finished<'_, GAPS> {
         row: usize,
         sums: &[S::f32s; N],
     ) {
-        if self.numbers == Numbers::OfRows {
-            for (k, &(data, step)) in self.values.iter().enumerate() {
-                // SAFETY: `expect_all` found numbers for each row.
-                let number = simd.splat_f32s(unsafe { *data.get_unchecked((self.begin + row) * step) });
-                (numbers[0][k], numbers[1][k]) = (number, number);
-            }
-        }
+        // SAFETY: the caller's promise.
+        unsafe { self.of_row(simd, row, &mut numbers) };
         for (j, &x) in sums.iter().enumerate() {
             let [m, f, s] = numbers[j];
             let x = simd.add_f32s(simd.mul_f32s(simd.sub_f32s(x, m), f), s);
-            for (after, elements) in pieces[j].into_iter().take(if GAPS && self.lines.is_some() { 2 } else { 1 }) {
+            for (after, elements) in self.in_use::<S>(pieces[j]) {
                 let (place, mut x) = (self.place(row).wrapping_add(after), x);
                 // SAFETY: the caller's promise; the elements are of the result, and of nobody else. `expect_all` found
                 // a residual for each.
@@ -298,6 +338,69 @@ impl<S: Simd, const GAPS: bool> Then<Floats<S>> for Finished<'_, GAPS> {
                         x = simd.add_f32s(x, simd.mask_load_ptr_f32s(elements, r.as_ptr().wrapping_add(place)));
                     }
                     simd.mask_store_ptr_f32s(elements, self.y.as_ptr().wrapping_add(place), self.bound(simd, x));
+                }
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_tile<const N: usize>(
+        self,
+        Floats(simd): Floats<S>,
+        row: usize,
+        column: usize,
+        sums: &mut [[S::f32s; N]],
+    ) {
+        if let Some(activation) = self.activation {
+            let sums = bytemuck::cast_slice_mut(sums.as_flattened_mut());
+            simd.vectorize(Activated::<_, N> { finished: &self, activation, place: [row, column], sums });
+        }
+    }
+}
+
+/// The sums of a tile with an activation, in the form that `pulp` needs: rows of `N` vectors.
+struct Activated<'a, const GAPS: bool, const N: usize> {
+    finished: &'a Finished<'a, GAPS>,
+    activation: &'a Activation<f32>,
+    /// The first row and column, which are of the product as the others are.
+    place: [usize; 2],
+    sums: &'a mut [f32],
+}
+
+impl<const GAPS: bool, const N: usize> WithSimd for Activated<'_, GAPS, N> {
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { finished, activation, place: [row, column], sums } = self;
+        let is_bounded = finished.bounds != NO_BOUNDS;
+        let rows = S::as_mut_simd_f32s(sums).0.as_chunks_mut::<N>().0;
+        // SAFETY: those who make tiles promise that they are of the product.
+        let (pieces, mut numbers) = unsafe { finished.of_tile(simd, [row, column], [rows.len(), N]) };
+        for (row, sums) in (row..).zip(rows) {
+            // SAFETY: as above.
+            unsafe { finished.of_row(simd, row, &mut numbers) };
+            for j in 0..N {
+                let [m, f, s] = numbers[j];
+                let mut x = simd.add_f32s(simd.mul_f32s(simd.sub_f32s(sums[j], m), f), s);
+                if let Some(r) = finished.residual {
+                    for (after, elements) in finished.in_use::<S>(pieces[j]) {
+                        let from = r.as_ptr().wrapping_add(finished.place(row).wrapping_add(after));
+                        // SAFETY: `expect_all` found a residual for each element.
+                        let r = unsafe { simd.mask_load_ptr_f32s(elements, from) };
+                        x = simd.select_f32s(elements.mask(), simd.add_f32s(x, r), x);
+                    }
+                }
+                sums[j] = if is_bounded { finished.bound(simd, x) } else { x };
+            }
+        }
+        activation.run(simd, sums);
+        for (row, sums) in (row..).zip(S::as_simd_f32s(sums).0.as_chunks::<N>().0) {
+            for j in 0..N {
+                for (after, elements) in finished.in_use::<S>(pieces[j]) {
+                    let to = finished.y.as_ptr().wrapping_add(finished.place(row).wrapping_add(after));
+                    // SAFETY: the elements are of the result, and of nobody else.
+                    unsafe { simd.mask_store_ptr_f32s(elements, to, sums[j]) };
                 }
             }
         }

@@ -1,5 +1,6 @@
 //! The building blocks of native kernels: element types, operands, loops in threads, matrix products.
 
+mod activation;
 mod affine;
 mod block;
 mod bytes;
@@ -25,6 +26,7 @@ mod view;
 mod windows;
 mod windows_grad;
 
+pub(crate) use activation::{Activation, HardSwish, SQRT_2_OVER_PI, gelu_tanh, sigmoid, silu};
 pub use affine::Affine;
 pub(crate) use affine::{Bound, NONE, Number};
 pub(crate) use block::Block;

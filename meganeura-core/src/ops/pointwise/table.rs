@@ -50,7 +50,7 @@ macro_rules! each_row {
     /// `tanh x`, the hyperbolic tangent.
     Tanh "tanh" tanh(x) = x.tanh::<S>(); "m_tanh(x)"; onnx "Tanh"; |y, dy| [(dy - dy * y.square())];
     /// `1/(1 + e⁻ˣ)`
-    Sigmoid "sigmoid" sigmoid(x) = T::ONE / (T::ONE + (-x).exp::<S>()); "m_sigmoid(x)"; onnx "Sigmoid"; |y, dy| [(dy * (y - y.square()))];
+    Sigmoid "sigmoid" sigmoid(x) = native::sigmoid::<T, S>(x); "m_sigmoid(x)"; onnx "Sigmoid"; |y, dy| [(dy * (y - y.square()))];
     /// `max(x, 0)`; NaN stays NaN, the derivative at 0 is 0.
     Relu "relu" relu(x) = if x <= T::ZERO { T::ZERO } else { x }; "select(x, 0.0, is_at_most_zero(x))";
         onnx "Relu"; |y, dy| [(y.le(&y.constant(0.0)).where_cond(&y.constant(0.0), dy))];
@@ -68,12 +68,9 @@ macro_rules! each_row {
     /// The derivative of exact GELU, `Φ(x) + x·φ(x)`.
     GeluSlope "gelu_slope"(x) = x.gelu_slope::<S>(); "m_gelu_slope(x)"; |y, dy| [(dy * gelu_curvature(x))];
     /// GELU approximated by `tanh`: `x/2·(1 + tanh(√(2/π)(x + 0.044715 x³)))`.
-    GeluTanh "gelu_tanh" gelu_tanh(x) = {
-            let u = T::from_f64(SQRT_2_OVER_PI) * (x + T::from_f64(0.044_715) * x * x * x);
-            x * T::from_f64(0.5) * (T::ONE + u.tanh::<S>())
-        }; "m_gelu_tanh(x)"; |y, dy| [(dy * gelu_tanh_derivative(x))];
+    GeluTanh "gelu_tanh" gelu_tanh(x) = native::gelu_tanh::<T, S>(x); "m_gelu_tanh(x)"; |y, dy| [(dy * gelu_tanh_derivative(x))];
     /// `x·σ(x) = x/(1 + e⁻ˣ)`, also called swish.
-    Silu "silu" silu(x) = x / (T::ONE + (-x).exp::<S>()); "m_silu(x)"; |y, dy| [(dy * silu_derivative(x))];
+    Silu "silu" silu(x) = native::silu::<T, S>(x); "m_silu(x)"; |y, dy| [(dy * silu_derivative(x))];
     /// `ln(1 + eˣ)`
     Softplus "softplus" softplus(x) = (if x <= T::ZERO { T::ZERO } else { x }) + (-x.abs()).exp::<S>().ln_1p(); "m_softplus(x)";
         onnx "Softplus"; |y, dy| [(dy * x.sigmoid())];

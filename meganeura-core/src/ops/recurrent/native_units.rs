@@ -4,7 +4,7 @@ use pulp::{Simd, WithSimd};
 
 use super::RecurrentFormula;
 use super::native_products::{Part, Sums};
-use crate::kernel::native::{Real, Shared};
+use crate::kernel::native::{Real, Shared, sigmoid};
 
 /// Units that are computed at a time: the widest vector.
 const LANES: usize = 16;
@@ -43,7 +43,7 @@ fn sums<T: Real>(a: &Lanes<T>, b: &Lanes<T>) -> Lanes<T> {
 #[inline(always)]
 fn sigmoids<T: Real, S: Simd>(mut x: Lanes<T>) -> Lanes<T> {
     for x in &mut x {
-        *x = T::ONE / (T::ONE + (-*x).exp::<S>());
+        *x = sigmoid::<T, S>(*x);
     }
     x
 }
