@@ -13,6 +13,7 @@ mod dump;
 mod entered;
 mod forget;
 mod numbers;
+mod once;
 mod recompute;
 mod run;
 mod signature;
