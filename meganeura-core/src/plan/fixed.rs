@@ -131,3 +131,75 @@ impl Frontier<'_> {
         takes_work && self.graph.ty(value).shape.elements() <= elements.saturating_add(MOST)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::graph::Exact;
+    use crate::ops::reduce::{Fold, Reduce};
+    use crate::ops::{Pointwise, View};
+    use crate::{DType, Shape, TensorType};
+
+    /// Leaf 0 is the input, all others are fixed.
+    fn kept(graph: &Graph, roots: &[ValueId]) -> Vec<ValueId> {
+        kept_values(graph, roots, |leaf| leaf > 0)
+    }
+
+    fn ty(dims: &[usize]) -> TensorType {
+        TensorType::new(DType::F32, Shape::new(dims))
+    }
+
+    fn op(graph: &mut Graph, op: impl Into<Op>, inputs: &[ValueId], dims: &[usize]) -> ValueId {
+        graph.push(Source::Op(op.into()), inputs.iter().copied(), [ty(dims)])
+    }
+
+    #[test]
+    fn what_lies_between_weights_and_inputs_is_kept() {
+        let g = &mut Graph::default();
+        let [x, w] = [0, 1].map(|leaf| g.push(Source::Leaf(leaf), [], [ty(&[2, 3])]));
+        let exp = op(g, Pointwise::Exp, &[w], &[2, 3]);
+        let scale = op(g, Pointwise::Mul, &[exp, w], &[2, 3]);
+        let (unread, y) = (op(g, Pointwise::Exp, &[scale], &[2, 3]), op(g, Pointwise::Mul, &[x, scale], &[2, 3]));
+        let tanh = op(g, Pointwise::Tanh, &[y], &[2, 3]);
+        assert_eq!(kept(g, &[tanh]), [scale]);
+        assert_eq!(kept(g, &[tanh, unread, w, x]), [scale, unread], "wanted values are handed out");
+        let both = op(g, Pointwise::Add, &[tanh, exp], &[2, 3]);
+        assert_eq!(kept(g, &[both]), [exp, scale]);
+    }
+
+    #[test]
+    fn views_and_numbers_cost_nothing() {
+        let g = &mut Graph::default();
+        let [x, w] = [0, 1].map(|leaf| g.push(Source::Leaf(leaf), [], [ty(&[3, 2])]));
+        let [host, constant] = [Source::Host(0), Source::Const(Exact(2.0))].map(|source| g.push(source, [], [ty(&[])]));
+        let number = op(g, Pointwise::Mul, &[host, constant], &[]);
+        let number = op(g, View::Expand(Shape::from([3, 2])), &[number], &[3, 2]);
+        let turned = op(g, View::Permute(vec![1, 0]), &[w], &[2, 3]);
+        let scaled = op(g, Pointwise::Mul, &[x, number], &[3, 2]);
+        let read = op(g, View::Permute(vec![1, 0]), &[scaled], &[2, 3]);
+        let sum = op(g, Pointwise::Add, &[read, turned], &[2, 3]);
+        assert_eq!(kept(g, &[sum]), []);
+        // No layout expresses this view.
+        let flat = op(g, View::Reshape(Shape::from([6])), &[turned], &[6]);
+        let of_sum = op(g, View::Reshape(Shape::from([6])), &[sum], &[6]);
+        let sum = op(g, Pointwise::Add, &[of_sum, flat], &[6]);
+        assert_eq!(kept(g, &[sum]), [flat]);
+    }
+
+    #[test]
+    fn what_is_broadcast_is_not_kept() {
+        let g = &mut Graph::default();
+        let large = [MOST, 4];
+        let (x, w) = (g.push(Source::Leaf(0), [], [ty(&large)]), g.push(Source::Leaf(1), [], [ty(&[4])]));
+        let exp = op(g, Pointwise::Exp, &[w], &[4]);
+        let expanded = op(g, View::Expand(Shape::new(&large)), &[exp], &large);
+        let root = op(g, Pointwise::Sqrt, &[expanded], &large);
+        let y = op(g, Pointwise::Mul, &[x, root], &large);
+        assert_eq!(kept(g, &[y]), [exp]);
+        // Its sum is small.
+        let sum = op(g, Reduce { fold: Fold::Sum, axes: vec![0] }, &[root], &[1, 4]);
+        let expanded = op(g, View::Expand(Shape::new(&large)), &[sum], &large);
+        let y = op(g, Pointwise::Mul, &[x, expanded], &large);
+        assert_eq!(kept(g, &[y]), [sum]);
+    }
+}

@@ -109,6 +109,9 @@ impl Device {
     ///   `eps`, seeds, and which parameters there are. After a change of such a number, or of a parameter by another,
     ///   compile the function again. Its updates of buffers ([`Tape::update_buffer`]) are ignored: a call changes
     ///   nothing.
+    /// * What depends on parameters, buffers and captured values alone, such as a normalisation's factors in evaluation,
+    ///   is computed in the first call, **kept**, and computed anew in the first call after one of them has changed.
+    ///   Random numbers are never kept.
     /// * Tensors of another shape are an error, never a reason to plan again: a request must not take seconds because
     ///   it is the first of its size. Compile the function once for each batch size; the plans share memory.
     ///
@@ -132,7 +135,7 @@ impl Device {
         let (tape, types, vars) = Tape::declared(self, &inputs)?;
         let outputs = function(&vars).vars()?;
         let wanted = here(|| outputs.iter().map(|y| tape.own(y)).collect::<Result<Vec<_>>>())?;
-        let (function, _) = here(|| tape.recording.borrow().compile(&types, &wanted, &[]))?;
+        let (function, _) = here(|| tape.recording.borrow().compile(&types, &wanted, None))?;
         Ok(Compiled { function: Arc::new(function), signature: PhantomData })
     }
 }
@@ -196,18 +199,19 @@ fn expect_declared(input: usize, ty: TensorType, device: &Device) -> Result<()> 
 }
 
 impl TapeState {
-    /// Compiles the function from inputs of these types to the wanted values, with new values for cells. Also returns
-    /// each host word's number in the recording.
+    /// Compiles the function from inputs of these types to the wanted values, as a step with new values for cells if
+    /// there are `assigns`. Also returns each host word's number in the recording.
     pub(super) fn compile(
         &self,
         types: &[TensorType],
         wanted: &[ValueId],
-        assigns: &[(Arc<Cell>, ValueId)],
+        assigns: Option<&[(Arc<Cell>, ValueId)]>,
     ) -> Result<(Function, Vec<usize>)> {
         // No values are known yet: a call uses current parameters, even those that were read while recording.
-        let assigned: Vec<_> = assigns.iter().map(|(cell, value)| (self.cells[&cell.id()], *value)).collect();
-        // A training step changes what it reads.
-        let kept = if assigns.is_empty() { self.kept(wanted) } else { Vec::new() };
+        let assigned = assigns.unwrap_or_default().iter();
+        let assigned: Vec<_> = assigned.map(|(cell, value)| (self.cells[&cell.id()], *value)).collect();
+        // A step has other numbers in each call, and changes the parameters.
+        let kept = if assigns.is_some() { Vec::new() } else { self.kept(wanted) };
         let mut part = self.part(wanted, &assigned, kept.iter().copied());
         let (graph, origins) = (part.excerpt.to_graph(), self.part_origins(&part));
         let mut computed = Vec::new();
@@ -461,7 +465,8 @@ impl<I: Tensors, O: Tensors> Compiled<I, O> {
         self.function.outputs.iter().map(|&(ty, _)| ty).collect()
     }
 
-    /// The device memory that a call takes, without the weights that native kernels keep in an order of their own.
+    /// The device memory that a call takes, with the values that are kept from call to call, and without the weights that
+    /// native kernels keep in an order of their own.
     #[must_use]
     pub fn memory(&self) -> Memory {
         let Function { prepared, once, leaves, .. } = &*self.function;
