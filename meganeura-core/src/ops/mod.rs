@@ -175,7 +175,7 @@ pub(crate) trait Kernel: Primitive {
         None
     }
 
-    /// `true` if results may differ between runs with the same operands.
+    /// `true` if each run must compute this anew, though the operands are the same.
     fn varies(&self) -> bool {
         self.collective().is_some()
     }
@@ -430,7 +430,7 @@ impl Op {
         self.primitive().name()
     }
 
-    /// `true` if results may differ between runs with the same operands.
+    /// `true` if each run must compute this anew, though the operands are the same.
     pub(crate) fn varies(&self) -> bool {
         matches!(self, Self::Kernel(op) if op.varies())
     }

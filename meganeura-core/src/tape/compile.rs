@@ -1,11 +1,13 @@
 //! Functions that are recorded once and called many times, from any thread.
 
+mod once;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::{Arc, MutexGuard};
 
-use super::once::Once;
+use self::once::Once;
 use super::run::{Borrowed, locate};
 use super::signature::{Inputs, Outputs, Tensors};
 use super::subgraph::SubgraphLeaf;
@@ -109,9 +111,9 @@ impl Device {
     ///   `eps`, seeds, and which parameters there are. After a change of such a number, or of a parameter by another,
     ///   compile the function again. Its updates of buffers ([`Tape::update_buffer`]) are ignored: a call changes
     ///   nothing.
-    /// * What depends on parameters, buffers and captured values alone, such as a normalisation's factors in evaluation,
-    ///   is computed in the first call, **kept**, and computed anew in the first call after one of them has changed.
-    ///   Random numbers are never kept.
+    /// * What depends on parameters, buffers and captured values alone, such as the factors of a normalisation in
+    ///   evaluation, is computed in the first call, **kept**, and computed anew in the first call after one of them has
+    ///   changed. Random numbers and results of custom operations are never kept.
     /// * Tensors of another shape are an error, never a reason to plan again: a request must not take seconds because
     ///   it is the first of its size. Compile the function once for each batch size; the plans share memory.
     ///
@@ -465,8 +467,8 @@ impl<I: Tensors, O: Tensors> Compiled<I, O> {
         self.function.outputs.iter().map(|&(ty, _)| ty).collect()
     }
 
-    /// The device memory that a call takes, with the values that are kept from call to call, and without the weights that
-    /// native kernels keep in an order of their own.
+    /// The device memory that a call takes, with the values that are kept from call to call, and without the weights
+    /// that native kernels keep in an order of their own.
     #[must_use]
     pub fn memory(&self) -> Memory {
         let Function { prepared, once, leaves, .. } = &*self.function;

@@ -13,7 +13,6 @@ mod dump;
 mod entered;
 mod forget;
 mod numbers;
-mod once;
 mod recompute;
 mod run;
 mod signature;

@@ -6,14 +6,14 @@ use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::run::locate;
-use super::subgraph::SubgraphLeaf;
-use super::{Leaf, TapeState};
 use crate::device::PreparedPlan;
 use crate::executor::Bindings;
 use crate::graph::{Graph, ValueId};
 use crate::host::HostWord;
 use crate::plan::{Memory, Plan, kept_values};
+use crate::tape::run::locate;
+use crate::tape::subgraph::SubgraphLeaf;
+use crate::tape::{Leaf, TapeState};
 use crate::{Device, Error, Result, Tensor, TensorType};
 
 /// A plan for the kept values of a function, and their tensors.
