@@ -72,7 +72,7 @@ const FUNCTIONS: &[(&str, bool, Function)] = &[
     ("a buffer", true, |x, w| x + (x.buffer(&w.shift) + 1.0).square().rsqrt()),
     ("a mask", true, |x, _| {
         let place = |axis| x.tape().iota([4, 6], axis);
-        place(1).le(&place(0)).where_cond(x, &x.constant(f64::NEG_INFINITY)).softmax(1)
+        place(1).le(place(0)).where_cond(x, &x.constant(f64::NEG_INFINITY)).softmax(1)
     }),
     ("a product of weights", true, |x, w| x.matmul(&x.param(&w.matrix).matmul(&x.param(&w.matrix).t()))),
     ("a copied weight", true, |x, w| {

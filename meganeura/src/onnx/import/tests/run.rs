@@ -58,7 +58,9 @@ fn values_of_inputs_decide() -> Result<()> {
 
 #[test]
 fn known_neighbours_are_gathered_by_a_view() -> Result<()> {
-    let cases: [(&[usize], &[f64], i64, &[usize], &[f32], bool); 5] = [
+    // The indices with their extents, the axis, the expected result with its extents, and whether it is a view.
+    type Case = (&'static [i64], &'static [f64], i64, &'static [usize], &'static [f32], bool);
+    let cases: [Case; 5] = [
         (&[], &[-1.0], 1, &[2], &[2.0, 5.0], true),
         (&[1], &[1.0], 0, &[1, 3], &[3.0, 4.0, 5.0], true),
         (&[2], &[1.0, -1.0], 1, &[2, 2], &[1.0, 2.0, 4.0, 5.0], true),
@@ -67,10 +69,9 @@ fn known_neighbours_are_gathered_by_a_view() -> Result<()> {
     ];
     let x = floats(&[2, 3], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0])?;
     for (dims, indices, axis, shape, expected, is_view) in cases {
-        let dims: Vec<_> = dims.iter().map(|&extent| i64::try_from(extent).expect("small")).collect();
         let graph = Graph::new(21)
             .input("x", FLOAT, &[2, 3])
-            .constant("indices", INT64, &dims, indices)
+            .constant("indices", INT64, dims, indices)
             .output("y", FLOAT)
             .node("Gather", &["x", "indices"], &["y"], &[("axis", Value::Int(axis))]);
         let device = Device::cpu();
