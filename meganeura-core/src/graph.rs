@@ -59,6 +59,14 @@ pub struct Node {
 }
 
 impl Node {
+    /// The operands whose values it needs; for a view, only the value that it shows.
+    pub(crate) fn read(&self) -> &[ValueId] {
+        match self.source {
+            Source::Op(Op::View(_)) => &self.inputs[..1],
+            _ => &self.inputs,
+        }
+    }
+
     pub fn outputs(&self) -> impl Iterator<Item = ValueId> + use<> {
         let first = self.first.0;
         (first..first + u32::try_from(self.types.len()).expect("nodes have few outputs")).map(ValueId)

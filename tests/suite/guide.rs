@@ -2,7 +2,7 @@
 //! corners on its page about PyTorch.
 
 use libtest_mimic::Trial;
-use meganeura::nn::Linear;
+use meganeura::nn::{BatchNorm2d, Conv2d, Linear, Relu};
 use meganeura::optim::{Optimizer, Sgd};
 use meganeura::{Device, Init, Layer, Seed, Tape, Tensor, Var};
 
@@ -15,6 +15,7 @@ const FROM_PYTORCH: &str = include_str!("../../meganeura/src/guide/from_pytorch.
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     trials.push(Trial::test("guide::plan", || shows(&Device::cpu(), 0)));
     trials.push(gpu_trial("guide::gpu::plan", |device| shows(&device.for_testing(0), 1)));
+    trials.push(Trial::test("guide::compiled", compiled));
     trials.push(Trial::test("guide::corners", || corners(&Device::cpu())));
     trials.push(gpu_trial("guide::gpu::corners", |device| corners(&device.for_testing(0))));
 }
@@ -28,11 +29,26 @@ fn shows(device: &Device, at: usize) -> Outcome {
     let loss = net.forward(&tape.input(&x)).relu().mse(&tape.input(&target));
     let grads = tape.backward(&loss)?;
     Sgd::new(0.1).step(&mut net, &grads)?;
-    let shown = PAGE.split("```text\n").nth(1 + at).and_then(|rest| rest.split("```").next());
     let step = |line: &str| line.rsplit_once("  [").map_or(line, |(step, _)| step).to_owned();
     let steps = |plan: &str| plan.lines().map(step).collect::<Vec<_>>();
     let dump = device.plan_dumps().remove(0);
-    assert_eq!(steps(&dump), steps(shown.expect("the page shows both")), "guide/plans.md should show\n{dump}");
+    assert_eq!(steps(&dump), steps(shown(at)), "guide/plans.md should show\n{dump}");
+    Ok(())
+}
+
+/// The page's text block number `at`.
+fn shown(at: usize) -> &'static str {
+    let block = PAGE.split("```text\n").nth(1 + at).and_then(|rest| rest.split("```").next());
+    block.expect("the page shows it")
+}
+
+/// Likewise both plans of a compiled function.
+fn compiled() -> Outcome {
+    let device = Device::cpu();
+    let net = (Conv2d::new(1, 4, 3), BatchNorm2d::new(4), Relu).init(&device, Seed::new(42))?;
+    device.compile([1, 1, 8, 8], |x| net.forward(x))?;
+    let dumps = device.plan_dumps().join("\n");
+    assert_eq!(dumps, shown(2), "guide/plans.md should show\n{dumps}");
     Ok(())
 }
 

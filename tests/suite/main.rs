@@ -44,6 +44,7 @@ mod nets;
 mod norms;
 mod not_finite;
 mod numbers;
+mod once;
 mod onnx;
 mod ops;
 mod optimizers;
@@ -127,6 +128,7 @@ fn main() {
     second::collect(&mut trials);
     plan::collect(&mut trials);
     compiled::collect(&mut trials);
+    once::collect(&mut trials);
     guide::collect(&mut trials);
     bf16::collect(&mut trials);
     ranges::collect(&mut trials);

@@ -35,7 +35,7 @@ use crate::gpu::Gpu;
 #[cfg(all(feature = "gpu", feature = "testing"))]
 use crate::gpu::{Absent, PlannedKernel};
 use crate::host::HostBuffer;
-use crate::plan::{Excerpt, Plan, Preferences, Request, Target};
+use crate::plan::{Excerpt, Key, Plan, Preferences, Target};
 use crate::storage::Storage;
 #[cfg(not(target_family = "wasm"))]
 use crate::wait::block_on;
@@ -322,7 +322,7 @@ impl Device {
         let start = Instant::now();
         let key = excerpt.to_key();
         let shapes_vary = lock(&self.0.plans).count(&key);
-        let prepared = Arc::new(self.prepare(&key.request(), shapes_vary)?);
+        let prepared = Arc::new(self.prepare(&key, shapes_vary)?);
         lock(&self.0.plans).keep(key, excerpt.digest(), Arc::clone(&prepared));
         let duration = start.elapsed();
         self.note("plan", start, duration);
@@ -333,14 +333,15 @@ impl Device {
     }
 
     #[cfg_attr(not(feature = "gpu"), expect(unused_variables, reason = "only kernels of a GPU have shapes"))]
-    fn prepare(&self, request: &Request<'_>, shapes_vary: bool) -> Result<PreparedPlan> {
+    fn prepare(&self, key: &Key, shapes_vary: bool) -> Result<PreparedPlan> {
+        let request = &key.request();
         #[cfg(all(feature = "gpu", feature = "testing"))]
         if let Some(absent) = self.0.testing.absent {
             crate::gpu::plan_for(absent, request, &mut lock(&self.0.planned))?;
         }
         match &self.0.engine {
             Engine::Cpu(_) => Ok(PreparedPlan {
-                plan: Arc::new(Plan::new(request, Target::Cpu)?),
+                plan: Arc::new(Plan { once: key.once, ..Plan::new(request, Target::Cpu)? }),
                 #[cfg(feature = "gpu")]
                 gpu: None,
             }),
@@ -349,6 +350,7 @@ impl Device {
                 let caps = gpu.caps(self.0.precision == Precision::Fast);
                 let preferences = lock(&self.0.preferences).clone();
                 let plan = Plan::new(request, Target::Gpu { caps, preferences: &preferences })?;
+                let plan = Plan { once: key.once, ..plan };
                 let compiled = gpu.compile(&plan, self.0.testing.checked, shapes_vary)?;
                 Ok(PreparedPlan { plan: Arc::new(plan), gpu: Some(Compiled::new(compiled)) })
             }

@@ -72,6 +72,11 @@ impl Primitive for Custom {
 }
 
 impl Kernel for Custom {
+    /// The user's code may read more than its operands.
+    fn varies(&self) -> bool {
+        true
+    }
+
     /// Converts to `f64` and back, so that an operation is written only once.
     fn cpu<T: Real>(&self, x: &[View<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
         let types: Vec<_> = x.iter().map(|x| TensorType::new(T::DTYPE, x.layout().shape())).collect();

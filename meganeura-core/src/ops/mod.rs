@@ -175,6 +175,11 @@ pub(crate) trait Kernel: Primitive {
         None
     }
 
+    /// `true` if each run must compute this anew, though the operands are the same.
+    fn varies(&self) -> bool {
+        self.collective().is_some()
+    }
+
     /// The native kernel. Results are contiguous and must be written completely. Temporary memory is borrowed from
     /// `scratch`; if there is none left, the kernel returns and the run fails.
     fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch);
@@ -338,6 +343,10 @@ macro_rules! operations {
                 match self { $(Self::$name(op) => op.collective(),)+ }
             }
 
+            fn varies(&self) -> bool {
+                match self { $(Self::$name(op) => op.varies(),)+ }
+            }
+
             pub(crate) fn cpu<T: Real>(&self, x: &[Operand<'_, T>], y: &mut [OutView<'_, T>], scratch: &Scratch) {
                 match self { $(Self::$name(op) => op.cpu(x, y, scratch),)+ }
             }
@@ -419,6 +428,11 @@ impl Op {
     #[must_use]
     pub fn name(&self) -> &'static str {
         self.primitive().name()
+    }
+
+    /// `true` if each run must compute this anew, though the operands are the same.
+    pub(crate) fn varies(&self) -> bool {
+        matches!(self, Self::Kernel(op) if op.varies())
     }
 
     pub(crate) fn outputs(&self, x: &[TensorType]) -> Result<Types, String> {

@@ -50,6 +50,10 @@ impl Primitive for RandomUniform {
 }
 
 impl Kernel for RandomUniform {
+    fn varies(&self) -> bool {
+        true
+    }
+
     fn reads_strided(&self, _: usize) -> bool {
         true
     }

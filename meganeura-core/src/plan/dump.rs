@@ -17,7 +17,12 @@ impl fmt::Display for Plan {
         let outputs: Vec<_> = self.outputs.iter().map(|&s| self.name(s)).collect();
         writeln!(f, "outputs: {}", outputs.join(", "))?;
         writeln!(f, "slots: {:?} bytes, {} in all", self.slots, self.slot_bytes())?;
-        writeln!(f, "launches: {}", self.launches())
+        writeln!(
+            f,
+            "launches: {}{}",
+            self.launches(),
+            if self.once { ", once for each version of its leaves" } else { "" }
+        )
     }
 }
 

@@ -12,6 +12,8 @@ pub(crate) struct Key {
     graph: Graph,
     outputs: Vec<ValueId>,
     assigns: Vec<(usize, ValueId)>,
+    /// `true` if the plan runs once for each version of its leaves.
+    pub(crate) once: bool,
 }
 
 impl Key {
@@ -61,6 +63,7 @@ pub(crate) struct Excerpt<'a> {
     next: ValueId,
     pub(crate) outputs: Vec<ValueId>,
     pub(crate) assigns: Vec<(usize, ValueId)>,
+    pub(crate) once: bool,
 }
 
 /// A node of an excerpt.
@@ -79,7 +82,7 @@ impl<'a> Excerpt<'a> {
     pub(crate) fn new(graph: &'a Graph) -> Self {
         let names = vec![None; graph.values()];
         let entries = Vec::with_capacity(graph.nodes().len());
-        Self { graph, entries, names, next: ValueId(0), outputs: Vec::new(), assigns: Vec::new() }
+        Self { graph, entries, names, next: ValueId(0), outputs: Vec::new(), assigns: Vec::new(), once: false }
     }
 
     /// Appends a node of the graph. A leaf, or host words, gets `number`.
@@ -149,7 +152,8 @@ impl<'a> Excerpt<'a> {
     }
 
     pub(crate) fn to_key(&self) -> Key {
-        Key { graph: self.to_graph(), outputs: self.outputs.clone(), assigns: self.assigns.clone() }
+        let (outputs, assigns) = (self.outputs.clone(), self.assigns.clone());
+        Key { graph: self.to_graph(), outputs, assigns, once: self.once }
     }
 
     /// A hash of the types and the wanted values, which tells most excerpts apart.
@@ -162,7 +166,8 @@ impl<'a> Excerpt<'a> {
 
     pub(crate) fn is(&self, key: &Key) -> bool {
         let nodes = key.graph.nodes();
-        self.outputs == key.outputs
+        self.once == key.once
+            && self.outputs == key.outputs
             && self.assigns == key.assigns
             && self.entries.len() == nodes.len()
             && self.described().zip(nodes).all(|((source, inputs, types), node)| {

@@ -14,6 +14,8 @@ pub struct Memory {
     pub outputs: usize,
     /// Values that ranks of a [world](crate::world) exchange, each exchange on its own. Only on GPUs.
     pub exchanged: usize,
+    /// Values that a compiled function computes once, and keeps from call to call.
+    pub kept: usize,
     /// The caller's tensors that the plan reads or updates: inputs, parameters, an optimizer's state.
     pub leaves: usize,
 }
@@ -26,7 +28,7 @@ impl Memory {
     /// The peak memory of a run, unless another plan has made slots larger.
     #[must_use]
     pub fn total(&self) -> usize {
-        self.slots.iter().sum::<usize>() + self.outputs + self.exchanged + self.leaves
+        self.slots.iter().sum::<usize>() + self.outputs + self.exchanged + self.kept + self.leaves
     }
 }
 
@@ -45,6 +47,14 @@ impl Plan {
         self.steps.iter().map(step).sum::<usize>() + size_of::<StorageInfo>() * self.storages.len()
     }
 
+    /// The numbers of the leaves that are read or updated, with their bytes.
+    pub(crate) fn leaf_bytes(&self) -> impl Iterator<Item = (usize, usize)> {
+        self.storages.iter().filter_map(|storage| match storage.place {
+            Place::Leaf(leaf) => Some((leaf, storage.bytes())),
+            _ => None,
+        })
+    }
+
     pub(crate) fn memory(&self) -> Memory {
         let bytes = |wanted: fn(Place) -> bool| {
             self.storages.iter().filter(|storage| wanted(storage.place)).map(StorageInfo::bytes).sum()
@@ -53,7 +63,8 @@ impl Plan {
             slots: self.slots.clone(),
             outputs: bytes(|place| matches!(place, Place::Output(_))),
             exchanged: bytes(|place| matches!(place, Place::Range { .. })),
-            leaves: bytes(|place| matches!(place, Place::Leaf(_))),
+            kept: 0,
+            leaves: self.leaf_bytes().map(|(_, bytes)| bytes).sum(),
         }
     }
 }

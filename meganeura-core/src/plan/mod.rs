@@ -9,6 +9,7 @@ mod dot;
 mod dump;
 mod epilogue;
 mod explain;
+mod fixed;
 mod key;
 mod launch_info;
 mod memory;
@@ -19,6 +20,7 @@ mod pointwise;
 mod preferences;
 
 pub(crate) use affine::Part;
+pub(crate) use fixed::kept_values;
 pub(crate) use key::{Excerpt, Key};
 pub use memory::Memory;
 pub(crate) use pointwise::{Input, Program};
@@ -237,6 +239,8 @@ pub(crate) struct Plan {
     pub(crate) slots: Vec<usize>,
     /// The storage of each wanted value.
     pub(crate) outputs: Vec<StorageId>,
+    /// `true` if it runs once for each version of its leaves.
+    pub(crate) once: bool,
 }
 
 impl Plan {

@@ -1,11 +1,13 @@
 //! Functions that are recorded once and called many times, from any thread.
 
-use std::collections::HashMap;
+mod once;
+
 use std::fmt;
 use std::marker::PhantomData;
 use std::panic::Location;
 use std::sync::{Arc, MutexGuard};
 
+use self::once::Once;
 use super::run::{Borrowed, locate};
 use super::signature::{Inputs, Outputs, Tensors};
 use super::subgraph::SubgraphLeaf;
@@ -37,7 +39,9 @@ pub(super) struct Function {
     /// To name the operation in an error when memory runs out.
     graph: Graph,
     origins: Vec<&'static Location<'static>>,
+    /// Those of the plan, and after them those of `once` alone.
     leaves: Vec<Bound>,
+    once: Option<Once>,
     /// The leaves that are cells, in the order in which cells are locked.
     cells: Vec<usize>,
     /// For each leaf, `true` if a call gives its cell a new value.
@@ -59,6 +63,8 @@ enum Bound {
     Input(usize),
     Captured(Tensor),
     Cell(Arc<Cell>),
+    /// A value that the function keeps from call to call.
+    Kept(usize),
 }
 
 /// The tensor and the version of each leaf, and the storages for a run.
@@ -105,6 +111,9 @@ impl Device {
     ///   `eps`, seeds, and which parameters there are. After a change of such a number, or of a parameter by another,
     ///   compile the function again. Its updates of buffers ([`Tape::update_buffer`]) are ignored: a call changes
     ///   nothing.
+    /// * What depends on parameters, buffers and captured values alone, such as the factors of a normalisation in
+    ///   evaluation, is computed in the first call, **kept**, and computed anew in the first call after one of them has
+    ///   changed. Random numbers and results of custom operations are never kept.
     /// * Tensors of another shape are an error, never a reason to plan again: a request must not take seconds because
     ///   it is the first of its size. Compile the function once for each batch size; the plans share memory.
     ///
@@ -128,7 +137,7 @@ impl Device {
         let (tape, types, vars) = Tape::declared(self, &inputs)?;
         let outputs = function(&vars).vars()?;
         let wanted = here(|| outputs.iter().map(|y| tape.own(y)).collect::<Result<Vec<_>>>())?;
-        let (function, _) = here(|| tape.recording.borrow().compile(&types, &wanted, &[]))?;
+        let (function, _) = here(|| tape.recording.borrow().compile(&types, &wanted, None))?;
         Ok(Compiled { function: Arc::new(function), signature: PhantomData })
     }
 }
@@ -192,17 +201,20 @@ fn expect_declared(input: usize, ty: TensorType, device: &Device) -> Result<()> 
 }
 
 impl TapeState {
-    /// Compiles the function from inputs of these types to the wanted values, with new values for cells. Also returns
-    /// each host word's number in the recording.
+    /// Compiles the function from inputs of these types to the wanted values, as a step with new values for cells if
+    /// there are `assigns`. Also returns each host word's number in the recording.
     pub(super) fn compile(
         &self,
         types: &[TensorType],
         wanted: &[ValueId],
-        assigns: &[(Arc<Cell>, ValueId)],
+        assigns: Option<&[(Arc<Cell>, ValueId)]>,
     ) -> Result<(Function, Vec<usize>)> {
         // No values are known yet: a call uses current parameters, even those that were read while recording.
-        let assigned: Vec<_> = assigns.iter().map(|(cell, value)| (self.cells[&cell.id()], *value)).collect();
-        let mut part = self.part(wanted, &assigned, &HashMap::new());
+        let assigned = assigns.unwrap_or_default().iter();
+        let assigned: Vec<_> = assigned.map(|(cell, value)| (self.cells[&cell.id()], *value)).collect();
+        // A step has other numbers in each call, and changes the parameters.
+        let kept = if assigns.is_some() { Vec::new() } else { self.kept(wanted) };
+        let mut part = self.part(wanted, &assigned, kept.iter().copied());
         let (graph, origins) = (part.excerpt.to_graph(), self.part_origins(&part));
         let mut computed = Vec::new();
         let outputs = part.excerpt.outputs.iter().map(|&value| {
@@ -223,13 +235,15 @@ impl TapeState {
                 inputs[*input].ranges.clone_from(ranges);
             }
         }
-        let leaves = part.leaves.iter().map(|leaf| match *leaf {
+        let mut leaves = part.leaves.clone();
+        let once = self.once(&kept, &mut leaves)?;
+        let leaves = leaves.iter().map(|leaf| match *leaf {
             SubgraphLeaf::Leaf(leaf) => match &self.leaves[leaf] {
                 Leaf::Input(tensor) => Bound::Captured(tensor.clone()),
                 Leaf::Cell { cell, .. } => Bound::Cell(Arc::clone(cell)),
                 Leaf::Declared { input, .. } => Bound::Input(*input),
             },
-            SubgraphLeaf::Known(_) => unreachable!("nothing is known"),
+            SubgraphLeaf::Known(value) => Bound::Kept(kept.binary_search(&value).expect("a kept value")),
         });
         let leaves: Vec<_> = leaves.collect();
         let mut cells: Vec<_> = (0..leaves.len()).filter(|&leaf| matches!(leaves[leaf], Bound::Cell(_))).collect();
@@ -244,6 +258,7 @@ impl TapeState {
             graph,
             origins,
             leaves,
+            once,
             cells,
             updated,
             host: part.host,
@@ -271,7 +286,8 @@ impl Function {
 
     /// An estimate of the host memory that it takes.
     pub(super) fn host_bytes(&self) -> usize {
-        size_of_val(self.graph.nodes()) + self.prepared.host_bytes() + self.kept.bytes()
+        let once = self.once.as_ref().map_or(0, Once::host_bytes);
+        size_of_val(self.graph.nodes()) + self.prepared.host_bytes() + self.kept.bytes() + once
     }
 
     /// The types of the inputs.
@@ -300,8 +316,18 @@ impl Function {
         }
         // Before any cell is locked.
         let paths = self.device.paths_to_report((0..self.leaves.len()).map(|leaf| self.path(leaf)));
-        let (tensors, versions, mut borrowed) =
+        let (mut tensors, mut versions, mut borrowed) =
             self.device.spend("bind", |host| &mut host.bind, || self.bind(inputs))?;
+        if let Some(once) = &self.once {
+            let kept = once.values(&self.device, &tensors, &versions, |leaf| self.path(leaf))?;
+            for (leaf, bound) in self.leaves.iter().enumerate() {
+                if let Bound::Kept(k) = *bound {
+                    borrowed.leaves[leaf] = kept.tensors[k].storage().clone();
+                    tensors[leaf] = Some(kept.tensors[k].clone());
+                    versions[leaf] = Some(kept.version);
+                }
+            }
+        }
         // A training step has the bits of one that was recorded.
         let exact = self.updated.contains(&true);
         let fixed = Some(Fixed { versions: versions.into(), kept: Arc::clone(&self.kept), exact });
@@ -355,7 +381,7 @@ impl Function {
                     tensors[leaf] = Some(tensor.clone());
                     versions[leaf] = Some(0);
                 }
-                Bound::Cell(_) => {}
+                Bound::Cell(_) | Bound::Kept(_) => {}
             }
             if let Some(tensor) = tensors[leaf].as_ref().filter(|_| !self.updated[leaf]) {
                 borrowed.leaves[leaf] = tensor.storage().clone();
@@ -441,10 +467,15 @@ impl<I: Tensors, O: Tensors> Compiled<I, O> {
         self.function.outputs.iter().map(|&(ty, _)| ty).collect()
     }
 
-    /// The device memory that a call takes, without the weights that native kernels keep in an order of their own.
+    /// The device memory that a call takes, with the values that are kept from call to call, and without the weights
+    /// that native kernels keep in an order of their own.
     #[must_use]
     pub fn memory(&self) -> Memory {
-        self.function.prepared.plan.memory()
+        let Function { prepared, once, leaves, .. } = &*self.function;
+        match once {
+            Some(once) => once.memory(&prepared.plan, |leaf| matches!(leaves[leaf], Bound::Kept(_))),
+            None => prepared.plan.memory(),
+        }
     }
 }
 

@@ -172,7 +172,8 @@ impl TapeState {
         replaced: &[(ValueId, Tensor)],
     ) -> Result<Vec<Tensor>> {
         let assigned: Vec<_> = assigns.iter().map(|(cell, value)| (self.cells[&cell.id()], *value)).collect();
-        let part = self.device.spend("look up", |host| &mut host.look_up, || self.part(outputs, &assigned, known));
+        let part = || self.part(outputs, &assigned, known.keys().copied());
+        let part = self.device.spend("look up", |host| &mut host.look_up, part);
         let replaced: HashMap<usize, &Tensor> =
             replaced.iter().filter_map(|(value, x)| Some((self.leaf(*value)?, x))).collect();
         let storage = |leaf: &SubgraphLeaf| match *leaf {

@@ -44,7 +44,7 @@ impl Tape {
         let mut assigns = updates.into_iter().map(|(cell, new)| Ok((cell, new.id()?))).collect::<Result<Vec<_>>>()?;
         let recording = self.recording.borrow();
         assigns.extend(recording.assigned_values()?);
-        let (function, words) = recording.compile(types, &wanted, &assigns)?;
+        let (function, words) = recording.compile(types, &wanted, Some(&assigns))?;
         let word = |value| match recording.graph.maker(value).source {
             Source::Host(at) => words.iter().position(|&word| word == at),
             _ => unreachable!("scalars and seeds are words of the host"),

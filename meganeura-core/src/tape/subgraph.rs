@@ -1,11 +1,9 @@
 //! The part of a recording that one run computes: from the wanted values back to leaves and known values.
 
-use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::Arc;
 
 use super::TapeState;
-use crate::Tensor;
 use crate::graph::{Node, Source, ValueId};
 use crate::host::HostWord;
 use crate::plan::Excerpt;
@@ -21,7 +19,7 @@ pub(super) struct Subgraph<'a> {
 }
 
 /// The source of the tensor of a part's leaf.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum SubgraphLeaf {
     /// A leaf of the recording.
     Leaf(usize),
@@ -43,11 +41,11 @@ impl TapeState {
         &self,
         outputs: &[ValueId],
         assigns: &[(usize, ValueId)],
-        known: &HashMap<ValueId, Tensor>,
+        known: impl IntoIterator<Item = ValueId>,
     ) -> Subgraph<'_> {
         let roots = || outputs.iter().chain(assigns.iter().map(|(_, value)| value)).copied();
         let mut is_known = vec![false; self.graph.values()];
-        known.keys().for_each(|value| is_known[value.index()] = true);
+        known.into_iter().for_each(|value| is_known[value.index()] = true);
         let wanted = self.wanted(roots(), &is_known);
         let mut part =
             Subgraph { excerpt: Excerpt::new(&self.graph), leaves: Vec::new(), host: Vec::new(), words: Vec::new() };

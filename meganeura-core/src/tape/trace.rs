@@ -51,7 +51,7 @@ impl Trace {
         here(|| {
             let wanted = outputs.iter().map(|y| tape.own(y)).collect::<Result<Vec<_>>>()?;
             let recording = tape.recording.borrow();
-            let part = recording.part(&wanted, &[], &std::collections::HashMap::new());
+            let part = recording.part(&wanted, &[], []);
             let leaf = |leaf: &SubgraphLeaf| match *leaf {
                 SubgraphLeaf::Leaf(leaf) => match &recording.leaves[leaf] {
                     Leaf::Input(tensor) => TraceLeaf::Tensor(tensor.clone()),

@@ -41,20 +41,12 @@ fn live_nodes(graph: &Graph, roots: &[ValueId]) -> Vec<bool> {
     }
     for index in (0..live.len()).rev().collect::<Vec<_>>() {
         if live[index] {
-            for &input in read(&graph.nodes()[index]) {
+            for &input in graph.nodes()[index].read() {
                 live[graph.maker_index(input)] = true;
             }
         }
     }
     live
-}
-
-/// The operands whose values a node needs; for a view, only the value that it shows.
-fn read(node: &Node) -> &[ValueId] {
-    match node.source {
-        Source::Op(Op::View(_)) => &node.inputs[..1],
-        _ => &node.inputs,
-    }
 }
 
 fn constant(graph: &Graph, value: ValueId) -> Option<f64> {

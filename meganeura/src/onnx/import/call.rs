@@ -233,17 +233,10 @@ impl<'a> Call<'a> {
 
     /// Indices along an axis of this extent; negative ones count from its end.
     pub(super) fn indices(&self, k: usize, extent: usize) -> Result<Var> {
-        let count = i64::try_from(extent).unwrap_or(i64::MAX);
+        if let Some(known) = self.known_indices(k, extent)? {
+            return known.indices(self.tape);
+        }
         match self.value(k)? {
-            Value::Known(array) => {
-                let Some(ints) = array.as_ints() else { bail!(Checkpoint, "operand {k} holds floats, not indices") };
-                let from_start = |&index: &i64| match if index < 0 { index.saturating_add(count) } else { index } {
-                    place if (0..count).contains(&place) => Ok(place),
-                    _ => bail!(Checkpoint, "index {index} of an axis with {count} elements"),
-                };
-                let data = Data::Ints(ints.iter().map(from_start).collect::<Result<_>>()?);
-                Array { dims: array.dims.clone(), element: array.element, data }.indices(self.tape)
-            }
             value if value.kind() != Kind::Int => {
                 bail!(Checkpoint, "operand {k} holds {}, not indices", value.element().name())
             }
@@ -258,6 +251,19 @@ impl<'a> Call<'a> {
                 Ok(x.lt(x.constant(0.0)).where_cond(&(&x + end), &x).to_index())
             }
         }
+    }
+
+    /// The indices of an axis that operand `k` holds, counted from the start, if they are known.
+    pub(super) fn known_indices(&self, k: usize, extent: usize) -> Result<Option<Array>> {
+        let Value::Known(array) = self.value(k)? else { return Ok(None) };
+        let Some(ints) = array.as_ints() else { bail!(Checkpoint, "operand {k} holds floats, not indices") };
+        let count = i64::try_from(extent).unwrap_or(i64::MAX);
+        let from_start = |&index: &i64| match if index < 0 { index.saturating_add(count) } else { index } {
+            place if (0..count).contains(&place) => Ok(place),
+            _ => bail!(Checkpoint, "index {index} of an axis with {count} elements"),
+        };
+        let data = Data::Ints(ints.iter().map(from_start).collect::<Result<_>>()?);
+        Ok(Some(Array { dims: array.dims.clone(), element: array.element, data }))
     }
 
     pub(super) fn attribute(&self, name: &str) -> Result<Option<&'a proto::Attribute>> {

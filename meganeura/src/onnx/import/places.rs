@@ -84,6 +84,9 @@ fn gather(call: &Call<'_>) -> Result<Vec<Value>> {
     let x = call.stored(0)?;
     let rank = x.shape().rank();
     let axis = call.axis(call.int("axis", 0)?, rank)?;
+    if let Some(part) = call.known_indices(1, x.shape()[axis])?.and_then(|index| slice(&x, axis, &index)) {
+        return call.like(0, part);
+    }
     let index = call.indices(1, x.shape()[axis])?;
     let mut axes: Vec<_> = (0..rank).collect();
     axes[..=axis].rotate_right(1);
@@ -96,6 +99,19 @@ fn gather(call: &Call<'_>) -> Result<Vec<Value>> {
     let count = index.shape().rank();
     let axes: Vec<_> = (count..count + axis).chain(0..count).chain(count + axis..count + rank - 1).collect();
     call.like(0, rows.permute(&axes))
+}
+
+/// The slices of an index, or of neighbouring ones in order: a view.
+fn slice(x: &Var, axis: usize, index: &Array) -> Option<Var> {
+    let ints = index.as_ints()?;
+    let first = usize::try_from(*ints.first()?).ok()?;
+    if index.dims.len() > 1 || ints.windows(2).any(|pair| pair[1] != pair[0] + 1) {
+        return None;
+    }
+    let part = x.slice(axis, first..first + ints.len());
+    let mut dims = x.shape().dims().to_vec();
+    dims.remove(axis);
+    Some(if index.dims.is_empty() { part.reshape(Shape::new(&dims)) } else { part })
 }
 
 fn one_hot(call: &Call<'_>) -> Result<Vec<Value>> {

@@ -34,7 +34,7 @@ pub(super) fn lower(
         formats,
         bindings,
         programs,
-        plan: Plan { steps: Vec::new(), storages: Vec::new(), slots: Vec::new(), outputs: Vec::new() },
+        plan: Plan { steps: Vec::new(), storages: Vec::new(), slots: Vec::new(), outputs: Vec::new(), once: false },
         lowered: vec![false; uses.graph.nodes().len()],
         storage: HashMap::new(),
         views: HashMap::new(),

@@ -57,6 +57,33 @@ fn values_of_inputs_decide() -> Result<()> {
 }
 
 #[test]
+fn known_neighbours_are_gathered_by_a_view() -> Result<()> {
+    // The indices with their extents, the axis, the expected result with its extents, and whether it is a view.
+    type Case = (&'static [i64], &'static [f64], i64, &'static [usize], &'static [f32], bool);
+    let cases: [Case; 5] = [
+        (&[], &[-1.0], 1, &[2], &[2.0, 5.0], true),
+        (&[1], &[1.0], 0, &[1, 3], &[3.0, 4.0, 5.0], true),
+        (&[2], &[1.0, -1.0], 1, &[2, 2], &[1.0, 2.0, 4.0, 5.0], true),
+        (&[2], &[2.0, 1.0], 1, &[2, 2], &[2.0, 1.0, 5.0, 4.0], false),
+        (&[1, 2], &[0.0, 1.0], 1, &[2, 1, 2], &[0.0, 1.0, 3.0, 4.0], false),
+    ];
+    let x = floats(&[2, 3], &[0.0, 1.0, 2.0, 3.0, 4.0, 5.0])?;
+    for (dims, indices, axis, shape, expected, is_view) in cases {
+        let graph = Graph::new(21)
+            .input("x", FLOAT, &[2, 3])
+            .constant("indices", INT64, dims, indices)
+            .output("y", FLOAT)
+            .node("Gather", &["x", "indices"], &["y"], &[("axis", Value::Int(axis))]);
+        let device = Device::cpu();
+        let function = Model::from_bytes(&device, &graph.bytes())?.compile()?;
+        let y = function.call(&[&x])?.swap_remove(0);
+        assert_eq!((y.shape().dims(), &*y.to_vec()?), (shape, expected), "{indices:?}");
+        assert_eq!(device.plan_dumps().iter().any(|dump| dump.contains("embedding")), !is_view, "{indices:?}");
+    }
+    Ok(())
+}
+
+#[test]
 fn plans_are_bounded() -> Result<()> {
     let graph = Graph::new(21).input("x", FLOAT, &[1]).input("n", INT64, &[1]).output("y", FLOAT).node(
         "Expand",
