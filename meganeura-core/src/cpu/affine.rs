@@ -329,7 +329,7 @@ mod tests {
             let last = Input::Result(activation.len() + 1);
             let more = vec![(Pointwise::Mul, vec![last, Input::Operand(2)])];
             hold([first(Input::Operand(1)), activation.clone(), more].concat(), false);
-            let more = vec![(Pointwise::Mul, vec![last, x])];
+            let more = vec![(Pointwise::Sub, vec![last, x])];
             hold([first(Input::Operand(1)), activation, more].concat(), false);
         }
     }
@@ -357,6 +357,39 @@ mod tests {
             (Pointwise::Sub, vec![Input::Result(1), Input::Result(0)]),
         ];
         hold(program, false);
+    }
+
+    #[test]
+    fn a_step_of_its_own_is_a_pass_over_an_operand() {
+        let shape = Shape::from([2, 3, 20, 19]);
+        let (x, gates) = (numbers(1, shape.elements()), numbers(2, 6));
+        let view = |data, layout| Source::View(View::new(Slice::Float(data), layout));
+        let dense = || view(&x[..], Layout::contiguous(shape));
+        let gate = || view(&gates[..], Layout::contiguous(Shape::from([2, 3, 1, 1])).expand(shape));
+        let program = |second| Program {
+            shape,
+            order: Format::Full,
+            instructions: vec![(Pointwise::Mul, vec![Input::Operand(0), second])],
+            results: vec![Input::Result(0)],
+            formats: vec![Format::Full],
+            places: vec![None],
+        };
+        let gated = program(Input::Operand(1));
+        let wanted: Vec<_> = x.iter().enumerate().map(|(at, x)| x * gates[at / 380]).collect();
+        for inputs in [[dense(), gate()], [gate(), dense()]] {
+            let (affine, from) = Affine::over_operand(&gated, &inputs, &[]).expect("the form");
+            let mut y = vec![f32::NAN; x.len()];
+            affine.run(7, from.map(|x| &x[7..]), &mut y[7..]);
+            assert_eq!(y[7..], wanted[7..]);
+        }
+        let inputs = [Source::Updated(0), gate()];
+        let (affine, from) = Affine::over_operand(&gated, &inputs, &[]).expect("the form");
+        let mut y = x.clone();
+        affine.run(0, from, &mut y);
+        assert_eq!(y, wanted);
+        // Nothing would be gathered.
+        assert!(Affine::over_operand(&program(constant(2.0)), &[dense()], &[]).is_none());
+        assert!(Affine::over_operand(&gated, &[dense(), dense()], &[]).is_none());
     }
 
     #[test]

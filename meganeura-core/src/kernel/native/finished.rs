@@ -289,20 +289,29 @@ impl<R: Places, A: Places, B: Places, const GAPS: bool> WithSimd for InPlace<'_,
     fn with_simd<S: Simd>(self, simd: S) {
         // The compiler leaves out what no program runs: this code is large.
         if S::F32_LANES > 1 {
-            self.block.multiply_in(Floats(simd), self.finished);
+            let Self { block, finished } = self;
+            block.multiply_in(Floats(simd), Stored { finished, whole: &finished });
         } else {
             unreachable!("there are vectors");
         }
     }
 }
 
-impl<S: Simd, const GAPS: bool> Then<Floats<S>> for Finished<'_, GAPS> {
+/// A product whose description each tile's code has in registers. A function that is called from there reads it in
+/// memory: to put it there in every tile would be half as much code again.
+#[derive(Clone, Copy)]
+struct Stored<'a, const GAPS: bool> {
+    finished: Finished<'a, GAPS>,
+    whole: &'a Finished<'a, GAPS>,
+}
+
+impl<S: Simd, const GAPS: bool> Then<Floats<S>> for Stored<'_, GAPS> {
     const STORES: bool = true;
     type Tile = Columns<S>;
 
     #[inline(always)]
     fn stores_tiles(self) -> bool {
-        self.activation.is_some()
+        self.finished.activation.is_some()
     }
 
     #[inline(always)]
@@ -313,7 +322,7 @@ impl<S: Simd, const GAPS: bool> Then<Floats<S>> for Finished<'_, GAPS> {
         column: usize,
     ) -> Self::Tile {
         // SAFETY: the caller's promise.
-        unsafe { self.of_tile(simd, [row, column], [M, N]) }
+        unsafe { self.finished.of_tile(simd, [row, column], [M, N]) }
     }
 
     #[inline(always)]
@@ -324,20 +333,21 @@ impl<S: Simd, const GAPS: bool> Then<Floats<S>> for Finished<'_, GAPS> {
         row: usize,
         sums: &[S::f32s; N],
     ) {
+        let this = self.finished;
         // SAFETY: the caller's promise.
-        unsafe { self.of_row(simd, row, &mut numbers) };
+        unsafe { this.of_row(simd, row, &mut numbers) };
         for (j, &x) in sums.iter().enumerate() {
             let [m, f, s] = numbers[j];
             let x = simd.add_f32s(simd.mul_f32s(simd.sub_f32s(x, m), f), s);
-            for (after, elements) in self.in_use::<S>(pieces[j]) {
-                let (place, mut x) = (self.place(row).wrapping_add(after), x);
+            for (after, elements) in this.in_use::<S>(pieces[j]) {
+                let (place, mut x) = (this.place(row).wrapping_add(after), x);
                 // SAFETY: the caller's promise; the elements are of the result, and of nobody else. `expect_all` found
                 // a residual for each.
                 unsafe {
-                    if let Some(r) = self.residual {
+                    if let Some(r) = this.residual {
                         x = simd.add_f32s(x, simd.mask_load_ptr_f32s(elements, r.as_ptr().wrapping_add(place)));
                     }
-                    simd.mask_store_ptr_f32s(elements, self.y.as_ptr().wrapping_add(place), self.bound(simd, x));
+                    simd.mask_store_ptr_f32s(elements, this.y.as_ptr().wrapping_add(place), this.bound(simd, x));
                 }
             }
         }
@@ -351,9 +361,9 @@ impl<S: Simd, const GAPS: bool> Then<Floats<S>> for Finished<'_, GAPS> {
         column: usize,
         sums: &mut [[S::f32s; N]],
     ) {
-        if let Some(activation) = self.activation {
+        if let Some(activation) = self.whole.activation {
             let sums = bytemuck::cast_slice_mut(sums.as_flattened_mut());
-            simd.vectorize(Activated::<_, N> { finished: &self, activation, place: [row, column], sums });
+            simd.vectorize(Activated::<_, N> { finished: self.whole, activation, place: [row, column], sums });
         }
     }
 }
