@@ -142,6 +142,17 @@ pub(crate) trait Then<L: Lanes>: Copy {
     /// What all rows of a tile need.
     type Tile: Copy;
 
+    /// Adds some terms to tiles of `M` rows and `N` vectors: see [`Block::tiles`].
+    #[inline(always)]
+    fn compute<R: Places, A: Places, B: Places, const M: usize, const N: usize>(
+        self,
+        lanes: L,
+        block: &mut Block<'_, R, A, B, L::X, L::Y>,
+        tiles: &Tiles,
+    ) {
+        block.tiles::<L, Self, M, N>(lanes, tiles, self);
+    }
+
     /// `true` if the sums of a tile are stored at once.
     fn stores_tiles(self) -> bool {
         false
@@ -184,6 +195,16 @@ impl<L: Lanes> Then<L> for () {
     unsafe fn store_tile<const N: usize>(self, _: L, _: usize, _: usize, _: &mut [[L::Sums; N]]) {}
 }
 
+/// Tiles of as many rows each, and some terms of their sums.
+#[derive(Clone)]
+pub(crate) struct Tiles {
+    first_row: usize,
+    /// The tiles above each other.
+    count: usize,
+    columns: Range<usize>,
+    terms: Range<usize>,
+}
+
 /// Elements from a load to the place that is fetched meanwhile.
 const AHEAD: usize = 1024;
 
@@ -214,42 +235,58 @@ impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
         let [m, n, k] = self.extents;
         // Tiles have nearly equal numbers of rows: one of a row or two could not hide the latency of additions.
         let tiles = m.div_ceil(if R::FEWER_ROWS || A::FEWER_ROWS { L::ROWS * 5 / 6 } else { L::ROWS });
+        let (least, taller) = (m / tiles, m % tiles);
+        // Whole pairs of vectors, and what is left.
+        let wide = n.div_ceil(L::COLUMNS) / 2 * 2 * L::COLUMNS;
         // Each number of `a` and `b` comes into the caches once, and `c` once for every part of the terms.
         for first in (0..k.max(1)).step_by(Block::TERMS) {
             let terms = first..k.min(first + Block::TERMS);
-            for column in (0..n).step_by(2 * L::COLUMNS) {
-                let wide = n - column > L::COLUMNS;
-                for tile in 0..tiles {
-                    let rows = m * tile / tiles..m * (tile + 1) / tiles;
-                    if wide {
-                        self.rows::<L, T, 2>(lanes, rows, column, &terms, then);
-                    } else {
-                        self.rows::<L, T, 1>(lanes, rows, column, &terms, then);
-                    }
+            for (first_row, count, rows) in [(0, taller, least + 1), (taller * (least + 1), tiles - taller, least)] {
+                let tiles = Tiles { first_row, count, columns: 0..wide, terms: terms.clone() };
+                if count > 0 && wide > 0 {
+                    self.rows::<L, T, 2>(lanes, rows, &tiles, then);
+                }
+                if count > 0 && wide < n {
+                    self.rows::<L, T, 1>(lanes, rows, &Tiles { columns: wide..n, ..tiles }, then);
                 }
             }
         }
     }
 
-    /// Adds some terms to one tile, of these rows and `N` vectors of columns.
+    /// Adds some terms to tiles of so many rows and `N` vectors of columns.
     #[inline(always)]
     fn rows<L: Lanes<X = X, Y = Y>, T: Then<L>, const N: usize>(
         &mut self,
         lanes: L,
-        rows: Range<usize>,
-        column: usize,
-        terms: &Range<usize>,
+        rows: usize,
+        tiles: &Tiles,
         then: T,
     ) {
-        macro_rules! tiles {
+        macro_rules! each {
             ($($rows:literal)+) => {
-                match rows.len() {
-                    $($rows => self.tile::<L, T, $rows, N>(lanes, rows.start, column, terms, then),)+
+                match rows {
+                    $($rows => then.compute::<R, A, B, $rows, N>(lanes, self, tiles),)+
                     _ => unreachable!("a tile has at most {} rows", Block::ROWS),
                 }
             };
         }
-        tiles!(1 2 3 4 5 6 7 8 9 10 11 12);
+        each!(1 2 3 4 5 6 7 8 9 10 11 12);
+    }
+
+    /// Adds some terms to tiles of `M` rows and `N` vectors. What they read of `b` is in the cache for all that are
+    /// above each other.
+    #[inline(always)]
+    pub(super) fn tiles<L: Lanes<X = X, Y = Y>, T: Then<L>, const M: usize, const N: usize>(
+        &mut self,
+        lanes: L,
+        tiles: &Tiles,
+        then: T,
+    ) {
+        for column in tiles.columns.clone().step_by(N * L::COLUMNS) {
+            for tile in 0..tiles.count {
+                self.tile::<L, T, M, N>(lanes, tiles.first_row + tile * M, column, &tiles.terms, then);
+            }
+        }
     }
 
     /// A tile of `M` rows and `N` vectors, all of whose sums stay in registers.

@@ -4,7 +4,7 @@
 
 use pulp::{MemMask, Simd, WithSimd, bytemuck};
 
-use super::block::{Block, Floats, Then};
+use super::block::{Block, Floats, Then, Tiles};
 use super::prefetch::prefetch_line;
 use super::windows::in_line;
 use super::{Activation, Affine, Bound, NONE, Number, Places, Shared};
@@ -305,9 +305,39 @@ struct Stored<'a, const GAPS: bool> {
     whole: &'a Finished<'a, GAPS>,
 }
 
+/// Tiles of `M` rows and `N` vectors in the form that `pulp` needs.
+struct OfRows<'a, 'b, 'c, R, A, B, const GAPS: bool, const M: usize, const N: usize> {
+    block: &'a mut Block<'b, R, A, B>,
+    tiles: &'a Tiles,
+    then: Stored<'c, GAPS>,
+}
+
+impl<R: Places, A: Places, B: Places, const GAPS: bool, const M: usize, const N: usize> WithSimd
+    for OfRows<'_, '_, '_, R, A, B, GAPS, M, N>
+{
+    type Output = ();
+
+    #[inline(always)]
+    fn with_simd<S: Simd>(self, simd: S) {
+        let Self { block, tiles, then } = self;
+        block.tiles::<Floats<S>, _, M, N>(Floats(simd), tiles, then);
+    }
+}
+
 impl<S: Simd, const GAPS: bool> Then<Floats<S>> for Stored<'_, GAPS> {
     const STORES: bool = true;
     type Tile = Columns<S>;
+
+    /// In a function of its own: one with the code of all tiles takes compilers minutes.
+    #[inline(always)]
+    fn compute<R: Places, A: Places, B: Places, const M: usize, const N: usize>(
+        self,
+        Floats(simd): Floats<S>,
+        block: &mut Block<'_, R, A, B>,
+        tiles: &Tiles,
+    ) {
+        simd.vectorize(OfRows::<R, A, B, GAPS, M, N> { block, tiles, then: self });
+    }
 
     #[inline(always)]
     fn stores_tiles(self) -> bool {
