@@ -6,7 +6,6 @@ use std::borrow::Cow;
 use super::pointwise::Source;
 use crate::host::HostWord;
 use crate::kernel::native::{Activation, Affine, Bound, HardSwish, NONE, Number, Real};
-use crate::ops::Pointwise;
 use crate::plan::{Input, Part, Program};
 
 /// Elements of a channel from which a pass is worth its start.
@@ -154,24 +153,24 @@ impl<'a, T: Real> Affine<'a, T> {
 /// A part that is a function of one number.
 fn activation<T: Real>(part: Part, host: &[HostWord]) -> Option<Activation<T>> {
     Some(match part {
-        Part::HardSwish { factor, shift, bounds: [low, high], scale } => {
+        Part::HardSwish { factor, shift, bounds: [low, high], scale, divides } => {
             let or_one = |input: Option<Input>| input.map_or(Some(T::ONE), |input| number(input, host));
             Activation::HardSwish(HardSwish {
                 factor: or_one(factor)?,
                 shift: number(shift, host)?,
                 low: number(low, host)?,
                 high: number(high, host)?,
-                scale: or_one(scale.map(|(_, scale)| scale))?,
-                divides: scale.is_some_and(|(op, _)| op == Pointwise::Div),
+                scale: or_one(scale)?,
+                divides,
             })
         }
         Part::Gated => Activation::Gated,
         Part::LeakyRelu(slope) => Activation::LeakyRelu(number(slope, host)?),
-        Part::Function(Pointwise::Sigmoid) => Activation::Sigmoid,
-        Part::Function(Pointwise::Silu) => Activation::Silu,
-        Part::Function(Pointwise::Gelu) => Activation::Gelu,
-        Part::Function(Pointwise::GeluTanh) => Activation::GeluTanh,
-        Part::Function(Pointwise::Tanh) => Activation::Tanh,
+        Part::Sigmoid => Activation::Sigmoid,
+        Part::Silu => Activation::Silu,
+        Part::Gelu => Activation::Gelu,
+        Part::GeluTanh => Activation::GeluTanh,
+        Part::Tanh => Activation::Tanh,
         _ => return None,
     })
 }

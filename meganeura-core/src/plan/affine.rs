@@ -22,13 +22,17 @@ pub(crate) enum Part {
         factor: Option<Input>,
         shift: Input,
         bounds: [Input; 2],
-        scale: Option<(Pointwise, Input)>,
+        scale: Option<Input>,
+        divides: bool,
     },
     /// `x·σ(x)`
     Gated,
     LeakyRelu(Input),
-    /// Another function of `x` alone.
-    Function(Pointwise),
+    Sigmoid,
+    Silu,
+    Gelu,
+    GeluTanh,
+    Tanh,
 }
 
 impl Program {
@@ -58,14 +62,18 @@ impl Program {
             (Pointwise::Relu, None, None) => Some(Part::Relu),
             (Pointwise::Clamp, Some(low), Some(high)) if is_first => Some(Part::Clamp(low, high)),
             (Pointwise::LeakyRelu, Some(slope), None) if is_first => Some(Part::LeakyRelu(slope)),
-            (_, None, None) if operands.len() == 1 => Some(Part::Function(*op)),
+            (Pointwise::Sigmoid, None, None) => Some(Part::Sigmoid),
+            (Pointwise::Silu, None, None) => Some(Part::Silu),
+            (Pointwise::Gelu, None, None) => Some(Part::Gelu),
+            (Pointwise::GeluTanh, None, None) => Some(Part::GeluTanh),
+            (Pointwise::Tanh, None, None) => Some(Part::Tanh),
             _ => None,
         }
     }
 
     /// `x·σ(x)` from a row on.
     fn gated(&self, x: Input, row: usize) -> Option<(Part, usize)> {
-        let is_sigmoid = matches!(self.part(x, row)?, Part::Function(Pointwise::Sigmoid));
+        let is_sigmoid = self.part(x, row)? == Part::Sigmoid;
         (is_sigmoid && self.is_product(x, row + 1)).then_some((Part::Gated, 2))
     }
 
@@ -80,16 +88,16 @@ impl Program {
         if !self.is_product(x, row + 2) {
             return None;
         }
-        let scale = match self.instructions.get(row + 3) {
+        let (scale, divides) = match self.instructions.get(row + 3) {
             Some((op @ (Pointwise::Mul | Pointwise::Div), operands))
                 if operands[0] == Input::Result(row + 2) && matches!(operands[1], Input::Const(_) | Input::Host(_)) =>
             {
-                Some((*op, operands[1]))
+                (Some(operands[1]), *op == Pointwise::Div)
             }
-            _ => None,
+            _ => (None, false),
         };
         let count = row + 3 + usize::from(scale.is_some()) - first;
-        Some((Part::HardSwish { factor, shift, bounds: [low, high], scale }, count))
+        Some((Part::HardSwish { factor, shift, bounds: [low, high], scale, divides }, count))
     }
 
     /// `true` if the instruction in a row is the product of `x` and the result of the row before.

@@ -1,6 +1,6 @@
 //! Sums of products that are finished while they are in registers: the elementwise work of [`Affine`], without
-//! branches. With an activation, the sums of a tile are finished in one function, which is compiled once: its code would
-//! be too large for every tile.
+//! branches. With an activation, the sums of a tile are finished in one function, which is compiled once: its code
+//! would be too large for every tile.
 
 use pulp::{MemMask, Simd, WithSimd, bytemuck};
 
