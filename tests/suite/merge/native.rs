@@ -93,7 +93,7 @@ fn activations() -> Outcome {
             let mut of_channels = vec![1; dims.rank()];
             of_channels[1] = dims[1];
             let shifted = y + input(tape, "shift", &of_channels)?;
-            let x = if at % 2 == 0 { shifted } else { shifted + input(tape, "residual", dims.dims())? };
+            let x = if at.is_multiple_of(2) { shifted } else { shifted + input(tape, "residual", dims.dims())? };
             Ok(ACTIVATIONS[at](&x))
         }
     };

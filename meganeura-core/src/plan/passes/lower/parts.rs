@@ -149,6 +149,8 @@ mod tests {
     use crate::plan::{Plan, Request, Target};
     use crate::{Device, Result, Tape, Tensor, Var};
 
+    type Recorded<'a> = &'a dyn Fn(&Var, &Var) -> Vec<Var>;
+
     /// The plan of a function of images `[n, 2, 3, 3]` and weights `[2, 2, 1, 1]`, for the CPU.
     fn planned(n: usize, f: impl Fn(&Var, &Var) -> Vec<Var>) -> Result<Plan> {
         let device = Device::cpu();
@@ -212,7 +214,7 @@ mod tests {
             vec![join(&y.cos(), &y.sin())]
         };
         let of_joined = |x: &Var, w: &Var| vec![join(&Var::concat(&[&convolved(x, w), x], 1), &x.cos())];
-        let cases: [&dyn Fn(&Var, &Var) -> Vec<Var>; 7] =
+        let cases: [Recorded<'_>; 7] =
             [&part_is_wanted, &part_is_read, &twice, &whole_is_wanted, &leaf, &together, &of_joined];
         for (at, f) in cases.into_iter().enumerate() {
             let plan = planned(1, f)?;
