@@ -4,6 +4,7 @@
 use pulp::{Simd, WithSimd};
 
 use super::Real;
+use super::windows::WIDEST;
 
 /// `1/(1 + e⁻ˣ)`
 #[inline(always)]
@@ -67,14 +68,11 @@ struct Pass<'a, T> {
     y: &'a mut [T],
 }
 
-/// Numbers of a group that is computed at once: the widest vector.
-const GROUP: usize = 16;
-
 /// Replaces all numbers. Lines are often short: what is left behind their groups is computed in as many numbers. A
 /// closure instead of the expression might not be inlined.
 macro_rules! replace {
     ($y:ident, $x:ident => $function:expr) => {{
-        let (groups, last) = $y.as_chunks_mut::<GROUP>();
+        let (groups, last) = $y.as_chunks_mut::<WIDEST>();
         for group in groups {
             for x in group {
                 let $x = *x;
@@ -82,7 +80,7 @@ macro_rules! replace {
             }
         }
         if !last.is_empty() {
-            let mut group = [T::ZERO; GROUP];
+            let mut group = [T::ZERO; WIDEST];
             group[..last.len()].copy_from_slice(last);
             for x in &mut group {
                 let $x = *x;

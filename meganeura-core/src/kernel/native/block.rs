@@ -238,7 +238,8 @@ impl<R: Places, A: Places, B: Places, X: Copy, Y> Block<'_, R, A, B, X, Y> {
         let (least, taller) = (m / tiles, m % tiles);
         // Whole pairs of vectors, and what is left.
         let wide = n.div_ceil(L::COLUMNS) / 2 * 2 * L::COLUMNS;
-        // Each number of `a` and `b` comes into the caches once, and `c` once for every part of the terms.
+        // For tiles of one size, each number of `a` and `b` comes into the caches once, and `c` once for every part of
+        // the terms.
         for first in (0..k.max(1)).step_by(Block::TERMS) {
             let terms = first..k.min(first + Block::TERMS);
             for (first_row, count, rows) in [(0, taller, least + 1), (taller * (least + 1), tiles - taller, least)] {

@@ -5,10 +5,7 @@ use std::ops::Range;
 use pulp::{Simd, WithSimd};
 
 use super::{Pool, PoolShape};
-use crate::kernel::native::{self, Plane, Real, Window};
-
-/// Elements of the widest vector.
-const WIDEST: usize = 16;
+use crate::kernel::native::{self, Plane, Real, WIDEST, Window};
 
 /// The outputs of a row that one of the kernel's columns reaches inside of the input, and the column of inputs that it
 /// reaches for the first. The next one's is a stride away.

@@ -42,11 +42,8 @@ pub(super) fn lower(
         constants: HashMap::new(),
         leaves: HashMap::new(),
         host: None,
-        parts: match bindings {
-            None => parts::ranges(uses, schedule),
-            Some(_) if programs => parts::parts(uses, formats),
-            Some(_) => HashMap::new(),
-        },
+        parts: if programs { parts::parts(uses, formats) } else { HashMap::new() },
+        ranges: if bindings.is_none() { parts::ranges(uses, schedule) } else { HashMap::new() },
     };
     for (at, item) in schedule.iter().enumerate() {
         let orders = formats.orders(at);
@@ -84,8 +81,10 @@ struct Lowering<'a> {
     constants: HashMap<(Exact, TensorType), StorageId>,
     leaves: HashMap<usize, StorageId>,
     host: Option<StorageId>,
-    /// Values that may be stored into a part of another: that value, and the place in it.
+    /// Values that programs may store into a part of another: that value, and the place in it.
     parts: HashMap<ValueId, (ValueId, Layout)>,
+    /// Values that native steps store into a range of another: that value, and the first element in it.
+    ranges: HashMap<ValueId, (ValueId, usize)>,
 }
 
 /// An operand behind its views.
@@ -236,13 +235,18 @@ impl Lowering<'_> {
 
     /// A step with these results, which may be ranges of others.
     fn step_of(&mut self, work: Work, inputs: Vec<Operand>, values: &[ValueId]) {
-        let outputs = values.iter().map(|&value| self.range(value).unwrap_or_else(|| self.result(value))).collect();
+        let mut begins = Vec::new();
+        let outputs = values.iter().enumerate().map(|(k, &value)| {
+            if let Some(&(whole, begin)) = self.ranges.get(&value) {
+                let (storage, _) = self.result(whole);
+                self.storage.insert(value, storage);
+                begins.push((Binding::Output(k), begin));
+            }
+            self.result(value)
+        });
+        let outputs = outputs.collect();
         self.step(work, inputs, outputs);
-        let begin = |(k, value)| Some((Binding::Output(k), self.parts.get(value)?.1.offset()));
-        if self.bindings.is_none() {
-            let begins = values.iter().enumerate().filter_map(begin).collect();
-            self.plan.steps.last_mut().expect("the step").binding_offsets = begins;
-        }
+        self.plan.steps.last_mut().expect("the step").binding_offsets = begins;
     }
 
     /// The number that fills a value, if it is a constant or a number of the host.
@@ -336,7 +340,7 @@ impl Lowering<'_> {
                 let (program, results) = self.program(store, &values, order, inputs);
                 return (Some(program), results);
             }
-            if !self.programs || !values.iter().any(|value| self.parts.contains_key(value)) {
+            if !values.iter().any(|value| self.parts.contains_key(value)) {
                 return (None, values);
             }
             let mut program = Program::copies(node.types[0].shape, values.len());
@@ -350,7 +354,7 @@ impl Lowering<'_> {
             values.extend(&results[1..]);
             return (Some(program), values);
         }
-        let stores_part = self.programs && op.stores() && self.parts.contains_key(&node.first);
+        let stores_part = op.stores() && self.parts.contains_key(&node.first);
         if !order.is_bf16() && !stores_part {
             return (None, values);
         }

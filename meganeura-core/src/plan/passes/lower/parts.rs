@@ -8,14 +8,13 @@ use std::collections::{HashMap, HashSet};
 
 use super::Lowering;
 use crate::Layout;
-use crate::TensorType;
 use crate::graph::{Graph, Node, Source, ValueId};
 use crate::kernel::launch::Format;
 use crate::ops::Op;
 use crate::plan::passes::format::Formats;
 use crate::plan::passes::fuse::Item;
 use crate::plan::passes::uses::{Origin, Uses};
-use crate::plan::{Input, Program, StorageId, Work};
+use crate::plan::{Input, Program, Work};
 
 /// The most buffers of a launch that copies. Drivers permit up to a million, but one did not compile a kernel with a
 /// thousand within a minute.
@@ -49,12 +48,12 @@ pub(super) fn parts(uses: &Uses<'_>, formats: &Formats) -> HashMap<ValueId, (Val
 }
 
 /// Likewise for native steps: the values of nodes that join ranges of their result, each computed by a step of its own.
-pub(super) fn ranges(uses: &Uses<'_>, schedule: &[Item]) -> HashMap<ValueId, (ValueId, Layout)> {
+pub(super) fn ranges(uses: &Uses<'_>, schedule: &[Item]) -> HashMap<ValueId, (ValueId, usize)> {
     let mut makers = HashMap::new();
     for (at, item) in schedule.iter().enumerate() {
         makers.extend(item.nodes().map(|node| (node, at)));
     }
-    let mut parts = HashMap::new();
+    let mut ranges = HashMap::new();
     for node in uses.graph.nodes() {
         let Some(layouts) = joined(uses.graph, node, Format::Full) else { continue };
         let placed = |(&value, layout): (&ValueId, Layout)| {
@@ -67,16 +66,16 @@ pub(super) fn ranges(uses: &Uses<'_>, schedule: &[Item]) -> HashMap<ValueId, (Va
             let exchanges = matches!(&maker.source, Source::Op(Op::Kernel(op)) if op.collective().is_some());
             let is_alone = !exchanges && joined(uses.graph, maker, Format::Full).is_none();
             let may = is_own && is_range && is_alone && uses.readers(origin).len() == 1;
-            may.then_some((origin, (node.first, layout)))
+            may.then_some((origin, (node.first, layout.offset())))
         };
         let places: Option<Vec<_>> = node.inputs.iter().zip(layouts).map(placed).collect();
         let Some(places) = places.filter(|_| !uses.is_wanted(node.first)) else { continue };
         let steps: HashSet<_> = places.iter().map(|&(value, _)| makers[&uses.graph.maker_index(value)]).collect();
         if steps.len() == places.len() {
-            parts.extend(places);
+            ranges.extend(places);
         }
     }
-    parts
+    ranges
 }
 
 /// The places of a node's operands in its result, if it only joins them.
@@ -87,18 +86,8 @@ fn joined(graph: &Graph, node: &Node, format: Format) -> Option<Vec<Layout>> {
 }
 
 impl Lowering<'_> {
-    /// Memory for the value to be computed next, if it is a range of another.
-    pub(super) fn range(&mut self, value: ValueId) -> Option<(StorageId, TensorType)> {
-        let &(whole, _) = self.parts.get(&value).filter(|_| self.bindings.is_none())?;
-        let (storage, _) = self.result(whole);
-        self.storage.insert(value, storage);
-        Some((storage, self.graph.ty(value)))
-    }
-
     /// Redirects a program's results that are parts of other values into those values. Several results may go into one.
     pub(super) fn store_parts(&mut self, program: &mut Program, results: &[ValueId]) {
-        // Native steps store into ranges: see [`range`](Self::range).
-        let results = if self.bindings.is_some() { results } else { &[] };
         for (value, place) in results.iter().zip(&mut program.places) {
             let Some(&(whole, layout)) = self.parts.get(value) else { continue };
             let (storage, _) = self.result(whole);
@@ -110,13 +99,13 @@ impl Lowering<'_> {
     /// Joins the operands of a node that does nothing else: copies those that are not yet stored in its result. One
     /// launch copies operands of one shape, as many as it can bind. `false` if the node does more.
     pub(super) fn assemble(&mut self, node: &Node) -> bool {
-        let Some(layouts) = joined(self.graph, node, self.formats.of(node.first)) else { return false };
         let origin = |value: ValueId| self.uses.origin(value).value;
         let Some(most) = self.bindings else {
-            let place = |&value: &ValueId| self.parts.get(&origin(value));
-            return !node.inputs.is_empty()
-                && node.inputs.iter().all(|value| place(value).is_some_and(|(whole, _)| *whole == node.first));
+            // All operands are ranges of the result, or none is.
+            let first = node.inputs.first().and_then(|&value| self.ranges.get(&origin(value)));
+            return first.is_some_and(|(whole, _)| *whole == node.first);
         };
+        let Some(layouts) = joined(self.graph, node, self.formats.of(node.first)) else { return false };
         let most = most.min(MOST) - 1;
         let (storage, _) = self.result(node.first);
         let left = node.inputs.iter().zip(layouts);
