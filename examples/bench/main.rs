@@ -115,7 +115,7 @@ struct Options {
     #[arg(long, conflicts_with_all = ["kernel", "serve", "workers"], value_parser = clap::value_parser!(u32).range(1..))]
     ranks: Option<u32>,
     /// Shard the optimizer's state over the processes
-    #[arg(long, requires = "ranks")]
+    #[arg(long, conflicts_with_all = ["kernel", "serve"])]
     shard: bool,
     /// Exchange gradients between processes in bf16, where NCCL links the GPUs and the precision is `fast`
     #[arg(long, conflicts_with = "shard")]

@@ -28,7 +28,9 @@ const OPEN_MPI: [(&str, &str); 5] = [
 ///
 /// If they cannot be started, or do not find each other.
 pub fn join(ranks: Option<u32>) -> Result<World> {
-    let is_rank = [STARTED, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE"].into_iter().any(|name| env::var_os(name).is_some());
+    let is_rank = [STARTED, "OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "TORCHELASTIC_RUN_ID"]
+        .into_iter()
+        .any(|name| env::var_os(name).is_some());
     match ranks {
         Some(ranks) if ranks > 1 && !is_rank => start(ranks),
         _ => World::join(),

@@ -78,7 +78,6 @@ mod variants;
 mod varying;
 mod vision;
 mod widths;
-#[cfg(feature = "mpi")]
 mod world;
 
 use libtest_mimic::Failed;
@@ -90,7 +89,6 @@ fn main() {
     if devices::print_if_asked() || encoders::train_if_asked() || runs::train_if_asked() {
         return;
     }
-    #[cfg(feature = "mpi")]
     if world::run_if_asked() {
         return;
     }
@@ -165,7 +163,6 @@ fn main() {
     large::collect(&mut trials);
     scale::collect(&mut trials);
     loops::collect(&mut trials);
-    #[cfg(feature = "mpi")]
     world::collect(&mut trials);
     let conclusion = libtest_mimic::run(&arguments, trials);
     if let Some(print) = print {

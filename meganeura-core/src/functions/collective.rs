@@ -40,8 +40,8 @@ impl Vjp for CollectiveOp {
             return Err(Error::new(ErrorKind::NotDifferentiable, message).in_op(self.name()));
         }
         let given: Vec<_> = dy.iter().flatten().collect();
-        let mut means = all_mean(&given, &self.world, self.rounded).into_iter();
-        Ok(dy.iter().map(|dy| dy.as_ref().and_then(|_| means.next())).collect())
+        let mut sums = all_sum(&given, &self.world, self.rounded).into_iter();
+        Ok(dy.iter().map(|dy| dy.as_ref().and_then(|_| sums.next())).collect())
     }
 }
 
@@ -53,9 +53,24 @@ pub fn record_collective(values: &[&Var], world: &World, collective: Collective)
 }
 
 /// The means of values over all ranks. They may be exchanged in bf16 if `rounded`.
+///
+/// The exchange adds, and what reads a sum multiplies it. The reciprocal of three in bf16 is 0.2 % too large, so ranks
+/// must not multiply before they add.
 #[track_caller]
 #[doc(hidden)]
 pub fn all_mean(values: &[&Var], world: &World, rounded: bool) -> Vec<Var> {
+    let mut means = all_sum(values, world, rounded);
+    if !world.is_alone() {
+        for mean in &mut means {
+            *mean = mean.scale(1.0 / world.size() as f64);
+        }
+    }
+    means
+}
+
+/// The sums of values over all ranks. They may be exchanged in bf16 if `rounded`.
+#[track_caller]
+pub(crate) fn all_sum(values: &[&Var], world: &World, rounded: bool) -> Vec<Var> {
     record(values, CollectiveOp { world: world.clone(), collective: Collective::AllReduce, rounded })
 }
 

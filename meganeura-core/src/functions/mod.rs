@@ -70,6 +70,7 @@ pub mod case;
 pub use attention::{AttentionOptions, Mask};
 pub use axis::Axis;
 pub(crate) use cast::named;
+pub(crate) use collective::all_sum;
 pub use collective::{all_mean, record_collective};
 pub use custom::CustomOp;
 pub use grid_sample::{GridSampleMode, GridSampleOptions, GridSamplePadding};

@@ -129,7 +129,7 @@ fn collectives(plan: &Plan) -> Vec<CollectiveStep> {
         let range = if op.collective == Collective::AllReduce {
             let is_bf16 = |value: &Exchanged| plan.storages[value.to].format != Format::Full;
             let values: Vec<_> = values.iter().map(|value| (value.bytes, is_bf16(value))).collect();
-            Range::of_means(&values, ALIGNMENT)
+            Range::of_sums(&values, ALIGNMENT)
         } else {
             let bytes: Vec<_> = values.iter().map(|value| value.bytes).collect();
             op.collective.range(&bytes, op.world.size(), ALIGNMENT)

@@ -2,7 +2,7 @@
 
 use super::trained::{Trained, expect_some};
 use crate::error::{bail, here};
-use crate::functions::Scale;
+use crate::functions::{Scale, all_sum};
 use crate::module::Module;
 use crate::world::Shards;
 use crate::{DType, Grads, Result, Var};
@@ -117,13 +117,13 @@ impl Grads {
         let mut peak = here.iter().fold(tape.constant(0.0), largest);
         if let Some(Shards { world, .. }) = self.shards() {
             // The sum is at least the largest, and at most as many times as large as there are ranks.
-            peak = peak.all_mean(world) * world.size() as f64;
+            peak = all_sum(&[&peak], world, false).swap_remove(0);
         }
         let scale = Scale::of(&peak);
         let add = |squares: Var, dw: &&Var| squares + (*dw * &scale.down).square().sum();
         let mut squares = here.iter().fold(tape.constant(0.0), add);
         if let Some(Shards { world, .. }) = self.shards() {
-            squares = squares.all_mean(world) * world.size() as f64;
+            squares = all_sum(&[&squares], world, false).swap_remove(0);
         }
         ScaledNorm { root: squares.root_or_zero(), scale }
     }

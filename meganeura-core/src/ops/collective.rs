@@ -6,23 +6,23 @@ use crate::kernel::native::{OutView, Real, Scratch, View};
 use crate::world::{Collective, World};
 use crate::{Result, TensorType};
 
-/// A collective over the `R` ranks of a world, such as the mean `yₖ = Σᵣ xₖᵣ / R`, of any number of values at once.
+/// A collective over the ranks of a world, such as the sum `yₖ = Σᵣ xₖᵣ`, of any number of values at once.
 ///
-/// Shapes: each result has that of its operand, which is the same on every rank. Gradient of the mean: that of the sum
-/// of all ranks' losses, `dxₖ = Σᵣ dyₖᵣ / R`.
+/// Shapes: each result has that of its operand, which is the same on every rank. Gradient of the sum: that of the sum
+/// of all ranks' losses, `dxₖ = Σᵣ dyₖᵣ`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct CollectiveOp {
     pub(crate) world: World,
     pub(crate) collective: Collective,
-    /// `true` if ranks may exchange bf16. Only for means.
+    /// `true` if ranks may exchange bf16. Only for sums on all ranks.
     pub(crate) rounded: bool,
 }
 
 impl Primitive for CollectiveOp {
     fn name(&self) -> &'static str {
         match self.collective {
-            Collective::AllReduce => "all_mean",
-            Collective::ReduceScatter(_) => "mean_to_owners",
+            Collective::AllReduce => "all_sum",
+            Collective::ReduceScatter(_) => "sum_to_owners",
             Collective::AllGather(_) => "from_owners",
         }
     }

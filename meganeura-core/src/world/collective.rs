@@ -3,16 +3,15 @@
 use std::ops::Range as Bounds;
 
 use super::{Purpose, World};
-use crate::error::bail;
 use crate::{DType, Result};
 
 /// The results of an exchange.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 #[doc(hidden)]
 pub enum Collective {
-    /// The mean of each over all ranks, on all ranks.
+    /// The sum of each over all ranks, on all ranks.
     AllReduce,
-    /// The mean of each over all ranks, on its owner. Other ranks get unspecified numbers.
+    /// The sum of each over all ranks, on its owner. Other ranks get unspecified numbers.
     ReduceScatter(Vec<usize>),
     /// The owner's value of each, on all ranks.
     AllGather(Vec<usize>),
@@ -77,7 +76,7 @@ impl Collective {
 
     fn purpose(&self) -> Purpose {
         match self {
-            Self::AllReduce => Purpose::Mean,
+            Self::AllReduce => Purpose::Sum,
             Self::ReduceScatter(_) | Self::AllGather(_) => Purpose::Owners,
         }
     }
@@ -105,7 +104,7 @@ impl Collective {
 impl Range {
     /// The layout of values without owners, each with its size in bytes and `true` if it is bf16. Those come first.
     #[cfg(feature = "gpu")]
-    pub(crate) fn of_means(values: &[(usize, bool)], align: usize) -> Self {
+    pub(crate) fn of_sums(values: &[(usize, bool)], align: usize) -> Self {
         let mut order: Vec<usize> = (0..values.len()).collect();
         order.sort_by_key(|&value| !values[value].1);
         let bytes: Vec<_> = order.iter().map(|&value| values[value].0).collect();
@@ -138,17 +137,10 @@ impl World {
         let own = range.part_of(self.rank());
         let mut engine = self.meet(collective.header(dtype, range))?;
         match collective {
-            Collective::AllReduce => self.completed(engine.all_reduce(dtype, from, to))?,
-            Collective::ReduceScatter(_) => self.completed(engine.reduce_scatter(dtype, from, &mut to[own]))?,
-            Collective::AllGather(_) => return self.completed(engine.all_gather(&from[own], to)),
+            Collective::AllReduce => self.completed(engine.all_reduce(dtype, from, to)),
+            Collective::ReduceScatter(_) => self.completed(engine.reduce_scatter(dtype, from, &mut to[own])),
+            Collective::AllGather(_) => self.completed(engine.all_gather(&from[own], to)),
         }
-        let share = 1.0 / self.size() as f64;
-        match dtype {
-            DType::F64 => bytemuck::cast_slice_mut::<_, f64>(to).iter_mut().for_each(|x| *x *= share),
-            DType::F32 => bytemuck::cast_slice_mut::<_, f32>(to).iter_mut().for_each(|x| *x *= share as f32),
-            DType::U32 | DType::I32 | DType::I64 => bail!(Argument, "numbers that count have no mean"),
-        }
-        Ok(())
     }
 }
 
@@ -173,11 +165,11 @@ mod tests {
     #[cfg(feature = "gpu")]
     #[test]
     fn bf16_comes_first() {
-        let range = Range::of_means(&[(4, false), (6, true), (8, false), (16, true)], 8);
+        let range = Range::of_sums(&[(4, false), (6, true), (8, false), (16, true)], 8);
         assert_eq!(range, Range { offsets: vec![24, 0, 32, 8], bytes: 40, part: 40, bf16_bytes: 24 });
-        assert_eq!(Range::of_means(&[(6, true)], 8), Range { offsets: vec![0], bytes: 8, part: 8, bf16_bytes: 8 });
-        assert_eq!(Range::of_means(&[(6, false)], 8), Collective::AllReduce.range(&[6], 4, 8));
-        let header = |values| Collective::AllReduce.header(DType::F32, &Range::of_means(values, 8));
+        assert_eq!(Range::of_sums(&[(6, true)], 8), Range { offsets: vec![0], bytes: 8, part: 8, bf16_bytes: 8 });
+        assert_eq!(Range::of_sums(&[(6, false)], 8), Collective::AllReduce.range(&[6], 4, 8));
+        let header = |values| Collective::AllReduce.header(DType::F32, &Range::of_sums(values, 8));
         assert_ne!(header(&[(8, true), (8, false)]), header(&[(8, true), (8, true)]));
     }
 
@@ -185,9 +177,9 @@ mod tests {
     fn headers_tell_arrangements_apart() {
         let header =
             |collective: Collective, bytes: &[usize]| collective.header(DType::F32, &collective.range(bytes, 2, 4));
-        let mean = header(Collective::AllReduce, &[4, 8]);
-        assert_eq!(mean, header(Collective::AllReduce, &[4, 8]));
-        assert_ne!(mean, header(Collective::AllReduce, &[8, 4]));
+        let sum = header(Collective::AllReduce, &[4, 8]);
+        assert_eq!(sum, header(Collective::AllReduce, &[4, 8]));
+        assert_ne!(sum, header(Collective::AllReduce, &[8, 4]));
         let owned = |owners: [usize; 2]| header(Collective::ReduceScatter(owners.to_vec()), &[4, 4]);
         assert_ne!(owned([0, 1]), owned([1, 0]));
         assert_ne!(owned([0, 1]), header(Collective::AllGather(vec![0, 1]), &[4, 4]));

@@ -5,8 +5,8 @@ use crate::{DType, Result};
 /// The purpose of an exchange. Ranks compare it first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Purpose {
-    /// Means of a step of a plan.
-    Mean,
+    /// Sums of a step of a plan.
+    Sum,
     /// Values with owners, to or from these.
     Owners,
     /// Sums for the program.
@@ -19,7 +19,7 @@ pub(super) enum Purpose {
 
 impl Purpose {
     pub(super) fn of(number: u64) -> Option<Self> {
-        [Self::Mean, Self::Owners, Self::Count, Self::Agree, Self::Share]
+        [Self::Sum, Self::Owners, Self::Count, Self::Agree, Self::Share]
             .into_iter()
             .find(|purpose| *purpose as u64 == number)
     }

@@ -389,7 +389,7 @@ fn disagree(world: &World) -> Result<()> {
     assert_eq!(error.kind(), ErrorKind::Argument);
     let message = error.to_string();
     assert!(
-        message.contains("rank 0 averages 3 numbers of 4 bytes") && message.contains("averages 4 numbers"),
+        message.contains("rank 0 adds up 3 numbers of 4 bytes in a step") && message.contains("adds up 4 numbers of"),
         "{message}"
     );
     // After the error, they agree again.

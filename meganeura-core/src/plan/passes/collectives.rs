@@ -11,15 +11,15 @@ use crate::ops::{CollectiveOp, KernelOp};
 use crate::plan::{KernelWork, Operand, Place, Plan, Step, StorageId, Work};
 use crate::world::Collective;
 
-/// Merges exchanges of means that do not depend on each other.
+/// Merges exchanges of sums that do not depend on each other.
 pub(super) fn join(plan: &mut Plan) {
-    let mean =
+    let sum =
         |step: &Step| step.collective().filter(|it| it.collective == Collective::AllReduce).map(|it| it.world.clone());
     let mut at = 0;
-    while let Some(next) = plan.steps[at..].iter().position(|step| mean(step).is_some()) {
+    while let Some(next) = plan.steps[at..].iter().position(|step| sum(step).is_some()) {
         at += next;
-        let own = mean(&plan.steps[at]);
-        let Some(distance) = plan.steps[at + 1..].iter().position(|step| mean(step) == own) else {
+        let own = sum(&plan.steps[at]);
+        let Some(distance) = plan.steps[at + 1..].iter().position(|step| sum(step) == own) else {
             at += 1;
             continue;
         };
@@ -251,6 +251,9 @@ mod tests {
             let plan = step(bf16, clip)?;
             assert_eq!(exchanges(&plan), [5], "the loss joins the gradients: {plan}");
             assert_eq!(rounded(&plan), large, "{plan}");
+            // What updates the parameters also divides the sums: a step for each parameter, and one for the loss.
+            let at = plan.steps.iter().position(|step| step.collective().is_some()).expect("an exchange");
+            assert!(clip || plan.steps.len() - at - 1 == 5, "{plan}");
             // Parameters are not rounded, and no step converts a gradient.
             let steps = plan.steps.iter().flat_map(|step| &step.outputs);
             let is_leaf = |storage: StorageId| matches!(plan.storages[storage].place, Place::Leaf(_));

@@ -32,9 +32,8 @@ const MEMORY: u32 = 1;
 /// `CU_EXTERNAL_SEMAPHORE_HANDLE_TYPE_TIMELINE_SEMAPHORE_FD`
 const TIMELINE: u32 = 9;
 
-/// `ncclSum`, `ncclAvg`
+/// `ncclSum`
 const SUM: c_int = 0;
-const MEAN: c_int = 4;
 /// `ncclUint8`
 const BYTES: c_int = 1;
 
@@ -290,7 +289,7 @@ impl Nccl {
         record(0)?;
         let enqueue = |call, numbers, from: Bounds<usize>, to: usize| {
             let (at, bytes) = (memory.address + from.start as u64, from.len());
-            self.enqueue(call, numbers, (at, bytes), memory.address + to as u64, MEAN)
+            self.enqueue(call, numbers, (at, bytes), memory.address + to as u64)
         };
         let (all, own) = (0..range.bytes, range.part_of(self.rank));
         match collective {
@@ -327,22 +326,15 @@ impl Nccl {
     }
 
     /// Enqueues a collective on `bytes` bytes.
-    fn enqueue(
-        &self,
-        call: Call,
-        numbers: Numbers,
-        (from, bytes): (Address, usize),
-        to: Address,
-        how: c_int,
-    ) -> Result<()> {
+    fn enqueue(&self, call: Call, numbers: Numbers, (from, bytes): (Address, usize), to: Address) -> Result<()> {
         let (nccl, stream) = (&self.libraries.nccl, self.stream as Handle);
         let (kind, count) = (numbers.kind, bytes / numbers.bytes);
         // SAFETY: the addresses are those of `bytes` bytes, which stay valid until the stream is done with them.
         let enqueued = self.communicator.call(|communicator| unsafe {
             match call {
-                Call::AllReduce => (nccl.all_reduce)(from, to, count, kind, how, communicator, stream),
+                Call::AllReduce => (nccl.all_reduce)(from, to, count, kind, SUM, communicator, stream),
                 Call::ReduceScatter => {
-                    (nccl.reduce_scatter)(from, to, count / self.size, kind, how, communicator, stream)
+                    (nccl.reduce_scatter)(from, to, count / self.size, kind, SUM, communicator, stream)
                 }
                 Call::AllGather => (nccl.all_gather)(from, to, count, kind, communicator, stream),
             }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::thread;
 
 use super::library::{Address, Handle};
-use super::{ASKING, BYTES, Call, Nccl, SUM};
+use super::{ASKING, BYTES, Call, Nccl};
 use crate::world::Engine;
 use crate::world::watch::Watch;
 use crate::{DType, Result};
@@ -83,21 +83,21 @@ impl Engine for Staged {
     fn all_reduce(&mut self, dtype: DType, from: &[u8], to: &mut [u8]) -> Result<()> {
         let bytes = from.len();
         self.run_collective(from, to, |nccl, source, target| {
-            nccl.enqueue(Call::AllReduce, dtype.into(), (source, bytes), target, SUM)
+            nccl.enqueue(Call::AllReduce, dtype.into(), (source, bytes), target)
         })
     }
 
     fn reduce_scatter(&mut self, dtype: DType, from: &[u8], to: &mut [u8]) -> Result<()> {
         let bytes = from.len();
         self.run_collective(from, to, |nccl, source, target| {
-            nccl.enqueue(Call::ReduceScatter, dtype.into(), (source, bytes), target, SUM)
+            nccl.enqueue(Call::ReduceScatter, dtype.into(), (source, bytes), target)
         })
     }
 
     fn all_gather(&mut self, from: &[u8], to: &mut [u8]) -> Result<()> {
         let bytes = from.len();
         self.run_collective(from, to, |nccl, source, target| {
-            nccl.enqueue(Call::AllGather, DType::U32.into(), (source, bytes), target, SUM)
+            nccl.enqueue(Call::AllGather, DType::U32.into(), (source, bytes), target)
         })
     }
 

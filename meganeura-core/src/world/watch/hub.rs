@@ -240,7 +240,7 @@ fn spell(header: &Header, number: u64) -> String {
     let [purpose, bytes_each, bytes, digest] = *header;
     let count = bytes / bytes_each.max(1);
     let what = match Purpose::of(purpose) {
-        Some(Purpose::Mean) => format!("averages {count} numbers of {bytes_each} bytes"),
+        Some(Purpose::Sum) => format!("adds up {count} numbers of {bytes_each} bytes in a step"),
         Some(Purpose::Owners) => format!("shares out {count} numbers of {bytes_each} bytes (arrangement {digest:x})"),
         Some(Purpose::Count) => format!("adds up {count} numbers"),
         Some(Purpose::Agree) => format!("asks {count} questions"),

@@ -393,7 +393,7 @@ mod tests {
     #[test]
     fn a_rank_that_does_not_wait_still_learns_of_a_mismatch() {
         ranks(2, |watch, rank| {
-            watch.come([Purpose::Mean as u64, 4, 16, rank as u64]).unwrap();
+            watch.come([Purpose::Sum as u64, 4, 16, rank as u64]).unwrap();
             while watch.fault().is_none() {
                 thread::sleep(BEAT / 50);
             }
@@ -441,7 +441,7 @@ mod tests {
     #[test]
     fn an_unawaited_mismatch_fails_the_next_meeting() {
         ranks(2, |watch, rank| {
-            watch.come([Purpose::Mean as u64, 4, 16, rank as u64]).unwrap();
+            watch.come([Purpose::Sum as u64, 4, 16, rank as u64]).unwrap();
             assert_eq!(meet(&watch, COUNT).unwrap_err().kind(), ErrorKind::Argument);
         });
     }

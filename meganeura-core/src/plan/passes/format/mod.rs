@@ -80,9 +80,9 @@ impl Formats {
             let (order, stores) = match item {
                 Item::Group(group) => (formats.of_group(uses, group, &wants), Stores::Lines),
                 Item::Kernel { node, load, .. } => {
-                    for (value, mean) in rounded::means(uses, *node) {
+                    for (value, sum) in rounded::sums(uses, *node) {
                         if exchanged.contains(&value) && formats.of(value) == Format::Bf16 {
-                            formats.values[mean.index()] = formats.of(value);
+                            formats.values[sum.index()] = formats.of(value);
                         }
                     }
                     let Some(bf16) = kernels.get_mut(node) else { continue };
