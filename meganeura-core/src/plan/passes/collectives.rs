@@ -251,9 +251,9 @@ mod tests {
             let plan = step(bf16, clip)?;
             assert_eq!(exchanges(&plan), [5], "the loss joins the gradients: {plan}");
             assert_eq!(rounded(&plan), large, "{plan}");
-            // What updates the parameters also divides the sums: a step for each parameter, and one for the loss.
+            // What reads the sums divides them: a step for each parameter, one for the loss, and one for each norm.
             let at = plan.steps.iter().position(|step| step.collective().is_some()).expect("an exchange");
-            assert!(clip || plan.steps.len() - at - 1 == 5, "{plan}");
+            assert_eq!(plan.steps.len() - at - 1, if clip { 9 } else { 5 }, "{plan}");
             // Parameters are not rounded, and no step converts a gradient.
             let steps = plan.steps.iter().flat_map(|step| &step.outputs);
             let is_leaf = |storage: StorageId| matches!(plan.storages[storage].place, Place::Leaf(_));

@@ -3,6 +3,7 @@
 //! | pass | what it does |
 //! |---|---|
 //! | `simplify` | drops unwanted nodes, folds constants, merges equal operations |
+//! | `means` | lets each reader of a mean over ranks divide the sum itself |
 //! | `copies` | computes what views cannot express (GPU with bf16 only) |
 //! | `fuse` | groups pointwise operations, and orders all work |
 //! | `merge` | moves groups into kernels |
@@ -26,6 +27,7 @@ mod format;
 mod fuse;
 mod launch;
 mod lower;
+mod means;
 mod merge;
 mod place;
 mod share;
@@ -48,6 +50,7 @@ impl Plan {
         let roots: Vec<_> =
             request.outputs.iter().chain(request.assigns.iter().map(|(_, value)| value)).copied().collect();
         let (graph, roots) = simplify::simplify(request.graph, &roots);
+        let (graph, roots) = means::means(graph, roots);
         let (graph, roots) = match target {
             Target::Gpu { caps, .. } if caps.bf16 => copies::copies(&graph, &roots),
             _ => (graph, roots),
