@@ -1,7 +1,9 @@
 //! Lets each reader of a mean over ranks divide the sum by itself. A mean with two readers, such as a gradient that is
 //! clipped, would otherwise be stored beside the sum.
 
-use crate::graph::{Graph, Node, Source, ValueId};
+use std::collections::HashMap;
+
+use crate::graph::{Graph, Node, Operands, Source, ValueId};
 use crate::ops::{Op, Pointwise};
 
 /// Gives each reader of a sum that is multiplied by a constant its own product. Returns the new graph, and the names of
@@ -11,22 +13,24 @@ pub(super) fn means(graph: Graph, roots: Vec<ValueId>) -> (Graph, Vec<ValueId>) 
         return (graph, roots);
     }
     let mut out = Graph::default();
-    // For each value, its name in the new graph, or the product to compute anew.
-    let mut renamed: Vec<Result<ValueId, Node>> = Vec::with_capacity(graph.values());
-    let read = |out: &mut Graph, renamed: &[Result<ValueId, Node>], value: ValueId| match &renamed[value.index()] {
-        Ok(value) => *value,
-        Err(mean) => out.push(mean.source.clone(), mean.inputs.clone(), mean.types.clone()),
+    let mut renamed: Vec<ValueId> = Vec::with_capacity(graph.values());
+    // The products that each reader computes anew, by value.
+    let mut means: HashMap<ValueId, Node> = HashMap::new();
+    let read = |out: &mut Graph, renamed: &[ValueId], means: &HashMap<ValueId, Node>, value: ValueId| {
+        let Some(mean) = means.get(&value) else { return renamed[value.index()] };
+        out.push(mean.source.clone(), mean.inputs.clone(), mean.types.clone())
     };
     for node in graph.nodes() {
-        let inputs = node.inputs.iter().map(|&input| read(&mut out, &renamed, input)).collect();
+        let inputs: Operands = node.inputs.iter().map(|&input| read(&mut out, &renamed, &means, input)).collect();
         if is_mean(&graph, node) {
-            renamed.push(Err(Node { inputs, ..node.clone() }));
+            renamed.push(inputs[0]);
+            means.insert(node.first, Node { inputs, ..node.clone() });
             continue;
         }
         let first = out.push(node.source.clone(), inputs, node.types.iter().copied());
-        renamed.extend(node.outputs().zip(first.0..).map(|(_, value)| Ok(ValueId(value))));
+        renamed.extend((first.0..).zip(node.outputs()).map(|(value, _)| ValueId(value)));
     }
-    let roots = roots.iter().map(|&root| read(&mut out, &renamed, root)).collect();
+    let roots = roots.iter().map(|&root| read(&mut out, &renamed, &means, root)).collect();
     (out, roots)
 }
 
