@@ -28,7 +28,7 @@ const NCCL: Starter = Starter::Hosts;
 
 pub(crate) fn collect(trials: &mut Vec<Trial>) {
     let equal = |ranks: usize, how: How, tolerance: f64| {
-        trial(format!("{ranks}_ranks_equal_one::{how}"), move |_| equal_one(MPI, ranks, how, tolerance))
+        trial(MPI, format!("{ranks}_ranks_equal_one::{how}"), move |_| equal_one(MPI, ranks, how, tolerance))
     };
     for ranks in [2, 4] {
         trials.extend(How::ALL.map(|how| equal(ranks, how, 1e-12)));
@@ -51,20 +51,23 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
             let batch = if ranks == 3 { 12 } else { 16 };
             let how = How { precision: "full", device: "gpu", batch, ..how };
             let name = format!("{ranks}_ranks_equal_one::{how}");
-            trials.push(nccl_trial(name, move |_| equal_one(NCCL, ranks, how, 1e-5)));
+            trials.push(trial(NCCL, name, move |_| equal_one(NCCL, ranks, how, 1e-5)));
         }
         let rounded = move |folder: &Path| succeed(NCCL, folder, ranks, &["rounded", "gpu"]);
-        trials.push(nccl_trial(format!("means_of_{ranks}_ranks_in_bf16"), rounded));
+        trials.push(trial(NCCL, format!("means_of_{ranks}_ranks_in_bf16"), rounded));
     }
-    trials.push(nccl_trial("a_rank_that_leaves_is_named", |folder| left(NCCL, folder, 8)));
-    trials.push(nccl_trial("a_rank_that_does_not_answer_is_named", |folder| stopped(NCCL, folder, 8)));
-    trials.push(nccl_trial("a_killed_rank_ends_all", |folder| killed(NCCL, folder, 8)));
-    trials.push(trial("the_same_run_gives_the_same_bits", same_bits));
+    for (starter, ranks) in [(MPI, 3), (NCCL, 8)] {
+        let test = |test: fn(Starter, &Path, usize) -> Outcome| move |folder: &Path| test(starter, folder, ranks);
+        trials.push(trial(starter, "a_rank_that_leaves_is_named", test(left)));
+        trials.push(trial(starter, "a_rank_that_does_not_answer_is_named", test(stopped)));
+        trials.push(trial(starter, "a_killed_rank_ends_all", test(killed)));
+    }
+    trials.push(trial(MPI, "the_same_run_gives_the_same_bits", same_bits));
     for kind in ["all", "owned"] {
         let name = format!("a_run_resumes_with_another_number_of_ranks::{kind}");
-        trials.push(trial(name, move |folder| resumed(folder, kind)));
+        trials.push(trial(MPI, name, move |folder| resumed(folder, kind)));
         let name = format!("a_non_finite_value_on_one_rank_fails_the_step_on_all::{kind}");
-        trials.push(trial(name, move |folder| succeed(MPI, folder, 2, &["not_finite", kind])));
+        trials.push(trial(MPI, name, move |folder| succeed(MPI, folder, 2, &["not_finite", kind])));
     }
     let checked: [(_, _, &[_]); 8] = [
         ("ranks_agree_whether_a_run_is_resumed", 2, &["open"]),
@@ -77,24 +80,20 @@ pub(crate) fn collect(trials: &mut Vec<Trial>) {
         ("ranks_that_disagree_get_an_error", 2, &["disagree"]),
     ];
     for (name, ranks, program) in checked {
-        trials.push(trial(name, move |folder| succeed(MPI, folder, ranks, program)));
-        trials.push(nccl_trial(name, move |folder| succeed(NCCL, folder, ranks, program)));
+        for starter in [MPI, NCCL] {
+            trials.push(trial(starter, name, move |folder| succeed(starter, folder, ranks, program)));
+        }
     }
-    trials.push(trial("a_rank_that_leaves_is_named", |folder| left(MPI, folder, 3)));
-    trials.push(trial("a_rank_that_does_not_answer_is_named", |folder| stopped(MPI, folder, 3)));
-    trials.push(trial("a_killed_rank_ends_all", |folder| killed(MPI, folder, 3)));
 }
 
-/// A test through MPI, with its own folder.
-fn trial(name: impl Into<String>, test: impl FnOnce(&Path) -> Outcome + Send + 'static) -> Trial {
-    let run = move || test(tempfile::tempdir()?.path());
-    Trial::test(format!("world::{}", name.into()), run).with_ignored_flag(!MPI.is_here())
-}
-
-/// A test through NCCL, with its own folder.
-fn nccl_trial(name: impl Into<String>, test: impl FnOnce(&Path) -> Outcome + Send + 'static) -> Trial {
-    let run = move |_: &Device| test(tempfile::tempdir()?.path());
-    gpu_trial(format!("world::nccl::{}", name.into()), run).with_ignored_flag(!NCCL.is_here())
+/// A test with its own folder.
+fn trial(starter: Starter, name: impl Into<String>, test: impl FnOnce(&Path) -> Outcome + Send + 'static) -> Trial {
+    let (name, run) = (name.into(), move || test(tempfile::tempdir()?.path()));
+    let trial = match starter {
+        Starter::Mpirun => Trial::test(format!("world::{name}"), run),
+        Starter::Hosts => gpu_trial(format!("world::nccl::{name}"), move |_| run()),
+    };
+    trial.with_ignored_flag(!starter.is_here())
 }
 
 /// Runs a program as a rank, if the arguments say so.
