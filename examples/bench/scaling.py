@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Times training steps on one and on several GPUs of a host, and prints the efficiency of weak scaling.
 
-    cargo run --release --example bench -- --help
+    cargo build --release --example bench
     python3 examples/bench/scaling.py --ranks 2 4 8 --torch
 
 Each run is a `bench --compile` of its own: alone, and under `torchrun` or `mpirun` with the same batch for each rank.
@@ -23,8 +23,8 @@ import subprocess
 import sys
 
 HERE = pathlib.Path(__file__).resolve().parent
+# PyTorch's switches for each precision, and both programs' for each form of gradients.
 TORCH = {"full": ["--tf32"], "fast": ["--amp", "bf16"]}
-# Each with its switches, in full and in fast precision.
 EXCHANGES = {"f32": [], "bf16": ["--average-bf16"], "sharded": ["--shard"]}
 
 
@@ -40,7 +40,8 @@ def runs(options):
                 yield f"{workload}, {precision}, {exchange}", ours(options, program, EXCHANGES[exchange], steps)
             if options.torch:
                 device = "cpu" if options.device == "cpu" else "cuda"
-                program = ["--workload", workload, "--device", device, *TORCH[precision], "--compile", "--fused"]
+                program = ["--workload", workload, "--device", device, *TORCH[precision]]
+                program += options.torch_switches.split()
                 for exchange in ["f32", "bf16"] if precision == "fast" else ["f32"]:
                     switches = EXCHANGES[exchange]
                     yield f"PyTorch: {workload}, {precision}, {exchange}", theirs(program, switches, steps)
@@ -106,7 +107,11 @@ def main():
     parser.add_argument("--exchanges", nargs="+", choices=EXCHANGES, default=[*EXCHANGES], help="forms of gradients")
     parser.add_argument("--launcher", choices=["torchrun", "mpirun"], default="torchrun")
     parser.add_argument("--device", default="gpu")
-    parser.add_argument("--torch", action="store_true", help="also PyTorch, compiled, with a fused optimizer")
+    parser.add_argument("--torch", action="store_true", help="also PyTorch")
+    parser.add_argument(
+        "--torch-switches", default="--compile --fused", metavar="'SWITCHES'",
+        help="those of torch_twin.py, as --torch-switches='--compile --fused --channels-last'; `--best` finds them",
+    )
     parser.add_argument("--rounds", type=int, default=1)
     parser.add_argument("--steps", type=int, default=60)
     parser.add_argument("--warmup", type=int, default=15)

@@ -45,8 +45,8 @@ impl Grads {
     /// Like [`average`](Self::average), but ranks may exchange bf16: half the bytes, and eight significant bits.
     ///
     /// They do so on GPUs that NCCL links, in [`Precision::Fast`](crate::Precision::Fast), for gradients that a kernel
-    /// can store as bf16: those of convolutions and large matrix products. The other gradients are exchanged in `f32`,
-    /// and in models so small that bf16 does not pay, and elsewhere, this is [`average`](Self::average). Parameters and
+    /// can store as bf16: those of convolutions and large matrix products. The other gradients are exchanged in `f32`.
+    /// Elsewhere, and in models so small that bf16 does not pay, this is [`average`](Self::average). Parameters and
     /// their updates stay `f32`.
     ///
     /// NCCL rounds after each addition. Over eight ranks, means of independent normal numbers are off by 0.4 % (root

@@ -27,6 +27,8 @@ pub(super) enum Starter {
 pub(super) struct Ended {
     /// `true` if none failed.
     pub(super) is_success: bool,
+    /// Those that stayed after another had failed, and were killed. `mpirun` kills ranks itself.
+    pub(super) stayed: usize,
     /// Their errors.
     pub(super) said: String,
 }
@@ -67,7 +69,7 @@ impl Starter {
                 rank(&mut command);
                 let output = command.output()?;
                 let said = format!("{}: {}", output.status, String::from_utf8_lossy(&output.stderr));
-                Ok(Ended { is_success: output.status.success(), said })
+                Ok(Ended { is_success: output.status.success(), stayed: 0, said })
             }
             Self::Hosts => {
                 let logs = tempfile::tempdir()?;
@@ -85,30 +87,31 @@ impl Starter {
                     command.stdout(Stdio::null()).stderr(fs::File::create(log(number))?).spawn()
                 };
                 let mut children = (0..ranks).map(start).collect::<io::Result<Vec<_>>>()?;
-                let is_success = wait(&mut children)?;
+                let (is_success, stayed) = wait(&mut children)?;
                 let texts = (0..ranks).map(|number| fs::read_to_string(log(number)));
-                Ok(Ended { is_success, said: texts.collect::<io::Result<Vec<_>>>()?.concat() })
+                Ok(Ended { is_success, stayed, said: texts.collect::<io::Result<Vec<_>>>()?.concat() })
             }
         }
     }
 }
 
-/// Waits until all have ended; `true` if none failed. Once one has, those that stay too long are killed.
-fn wait(children: &mut [Child]) -> io::Result<bool> {
-    let mut failed = None;
+/// Waits until all have ended; `true` if none failed. Once one has, those that stay too long are killed, and counted.
+fn wait(children: &mut [Child]) -> io::Result<(bool, usize)> {
+    let (mut failed, mut stayed) = (None, 0);
     loop {
-        let mut is_running = false;
+        let mut running = 0;
         for child in &mut *children {
             match child.try_wait()? {
-                None => is_running = true,
+                None => running += 1,
                 Some(status) if !status.success() => drop(failed.get_or_insert_with(Instant::now)),
                 Some(_) => {}
             }
         }
-        if !is_running {
-            return Ok(failed.is_none());
+        if running == 0 {
+            return Ok((failed.is_none(), stayed));
         }
         if failed.is_some_and(|since: Instant| since.elapsed() > PATIENCE) {
+            stayed = stayed.max(running);
             children.iter_mut().try_for_each(Child::kill)?;
         }
         thread::sleep(Duration::from_millis(10));
